@@ -6,6 +6,7 @@
  * `probing-serve --as` does that, in the child, and then becomes the command. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Another user; uid 0: none, the service's own. */
@@ -21,10 +22,18 @@ struct pb_as_text {
     char uid[16], gid[16];
 };
 
+/* Whose the other end of a unix socket is. False: another user's, and this is not a service of root's. */
+bool pb_as_of_peer(int socket, struct pb_as *ret);
+
 /* The command line that runs argv as that user: argv itself for the service's own, else words, which is
  * filled. Its texts live as long as argv and text. */
 char *const *pb_as_command(const struct pb_as *as, char *const *argv, char *words[PB_AS_WORDS],
                            struct pb_as_text *text);
+
+/* Whether that user may have one more of so many places, of which so many are taken, own of them by that
+ * user. The service's own user may have all. Others leave it a quarter, and each leaves as many free for the
+ * rest as it has itself. */
+bool pb_as_may_take(uid_t uid, unsigned places, unsigned taken, unsigned own);
 
 /* `probing-serve --as UID GID COMMAND ...`: becomes the command; the exit status where it cannot. */
 int pb_as_become(int argc, char **argv);

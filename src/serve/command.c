@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "control/relay.h"
+#include "serve/child.h"
 #include "serve/request.h"
 
 #include <dirent.h>
@@ -20,63 +21,74 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { COMMANDS = 16, OTHERS = 4, PATIENCE_MS = 30000 }; /* OTHERS: of them, of all other users together */
+enum { COMMANDS = 16, PATIENCE_MS = 30000, LOOK_MS = 100 };
 
-/* The sockets of those that run, for the end; 0: a free place. */
+/* The places of those that run. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int sockets[COMMANDS];
-static bool of_others[COMMANDS];
-static unsigned running;
+static struct place {
+    bool taken;
+    int socket; /* for the end; -1: the client is gone, and its child could not be reaped yet: */
+    pid_t lost;
+    uid_t uid; /* another user; 0: the service's own */
+} places[COMMANDS];
 static bool ending;
 
 int pb_commands_take(int socket, const struct pb_as *as)
 {
-    unsigned others = 0;
+    unsigned taken = 0, own = 0;
+    struct place *free = NULL;
+    int status;
 
     pthread_mutex_lock(&lock);
-    for (int i = 0; as->uid && i < COMMANDS; i++)
-        others += sockets[i] && of_others[i];
-    int r = ending || running == COMMANDS || others >= OTHERS ? -EBUSY : 0;
-    for (int i = 0; r == 0 && i < COMMANDS; i++)
-        if (!sockets[i]) {
-            sockets[i] = socket;
-            of_others[i] = as->uid != 0;
-            running++;
-            break;
-        }
+    for (struct place *p = places; p < places + COMMANDS; p++) {
+        if (p->lost && pb_child_reap(p->lost, &status))
+            *p = (struct place){0};
+        free = p->taken ? free : p;
+        taken += p->taken;
+        own += p->taken && p->uid == as->uid;
+    }
+    int r = ending || !free || !pb_as_may_take(as->uid, COMMANDS, taken, own) ? -EBUSY : 0;
+    if (r == 0)
+        *free = (struct place){.taken = true, .socket = socket, .uid = as->uid};
     pthread_mutex_unlock(&lock);
     return r;
 }
 
-void pb_commands_give(int socket)
+void pb_commands_give(int socket, pid_t lost)
 {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < COMMANDS; i++)
-        if (sockets[i] == socket) {
-            sockets[i] = 0;
-            running--;
-        }
+    for (struct place *p = places; p < places + COMMANDS; p++)
+        if (p->taken && p->socket == socket)
+            *p = lost ? (struct place){true, -1, lost, p->uid} : (struct place){0};
     pthread_mutex_unlock(&lock);
+}
+
+static bool is_ending(void)
+{
+    pthread_mutex_lock(&lock);
+    bool r = ending;
+    pthread_mutex_unlock(&lock);
+    return r;
 }
 
 void pb_commands_end(void)
 {
-    enum { PATIENCE = 300 };
+    enum { PATIENCE = 500 }; /* twice as long as pb_child_end takes */
 
     for (int i = 0; i < PATIENCE; i++) {
         pthread_mutex_lock(&lock);
-        ending = true;
-        for (int each = 0; each < COMMANDS; each++)
-            if (sockets[each])
-                shutdown(sockets[each], SHUT_RDWR);
-        bool done = running == 0;
+        bool done = ending = true;
+        for (struct place *p = places; p < places + COMMANDS; p++)
+            if (p->taken && p->socket >= 0) {
+                shutdown(p->socket, SHUT_RDWR);
+                done = false;
+            }
         pthread_mutex_unlock(&lock);
         if (done)
             return;
@@ -95,7 +107,7 @@ struct command {
     size_t nwords, uploaded;
     char *text;
     struct winsize size;
-    bool terminal, begun, gone;
+    bool terminal, begun, gone, lost;
     char peer[PB_AUDIT_PEER];
     pid_t pid;
     int pidfd, in, out, errors;        /* of the child; with a terminal one for all */
@@ -182,10 +194,13 @@ static int take_input(struct command *c, const char *bytes, size_t n)
         close(pb_take_fd(c->in));
         return 0;
     }
+    uint64_t deadline = pb_now_ns() + PATIENCE_MS * PB_NS_PER_MS;
     for (size_t at = 0; at < n;) {
         ssize_t more = write(c->in, bytes + at, n - at);
-        if (more < 0 && errno == EAGAIN && wait_for(c->in, POLLOUT, PATIENCE_MS))
+        if (more < 0 && errno == EAGAIN && !is_ending() && pb_now_ns() < deadline) {
+            wait_for(c->in, POLLOUT, LOOK_MS);
             continue;
+        }
         if (more <= 0)
             return 0; /* it reads no more */
         at += (size_t)more;
@@ -215,37 +230,30 @@ static int take_frame(struct command *c)
         return take_size(c, (unsigned char *)bytes, n);
     if (!early && kind == PB_RELAY_INPUT)
         return take_input(c, bytes, n);
-    if (!early && kind == PB_RELAY_SIGNAL && n == 1 && (bytes[0] == SIGINT || bytes[0] == SIGTERM))
-        return kill(-c->pid, bytes[0]);
+    if (!early && kind == PB_RELAY_SIGNAL && n == 1 && (bytes[0] == SIGINT || bytes[0] == SIGTERM)) {
+        pb_child_signal(c->pid, bytes[0]);
+        return 0;
+    }
     return -EPROTO;
 }
 
 /* --- the child --- */
 
-/* After fork in a process with threads: system calls only. */
-static void in_child(struct command *c, char *const *words, int in, int out, int errors)
+/* The service's environment with the terminal of the client. NULL: out of memory. */
+static char **make_environment(struct command *c)
 {
-    char *environment[64], **to = environment;
-    sigset_t none;
+    size_t n = 0;
 
-    setsid();
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    if (c->terminal)
-        ioctl(in, TIOCSCTTY, 0);
-    dup2(in, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    dup2(errors, STDERR_FILENO);
+    while (environ[n])
+        n++;
+    char **ret = calloc(n + 2, sizeof(*ret)), **to = ret;
+    if (!ret)
+        return NULL;
     *to++ = c->term;
-    for (char **from = environ; *from && to < environment + 62; from++)
-        if (strncmp(*from, "TERM=", 5) != 0)
-            *to++ = *from;
-    *to = NULL;
-    if (chdir(c->folder) == 0)
-        execve(words[0], words, environment);
-    _exit(127);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], "TERM=", 5) != 0)
+            *to++ = environ[i];
+    return ret;
 }
 
 static int open_terminal(struct command *c, int *ret_theirs)
@@ -289,13 +297,22 @@ static int start(struct command *c)
     if (c->as.uid && c->nwords > PB_AS_WORDS - 5)
         return -E2BIG;
     char *const *words = pb_as_command(&c->as, c->words, other, &text);
-    int r = c->terminal ? open_terminal(c, &theirs[0]) : open_pipes(c, theirs);
+    _cleanup_free_ char **environment = make_environment(c);
+    _cleanup_free_ char *stack = aligned_alloc(16, PB_CHILD_STACK);
+    int r = !environment || !stack ? -ENOMEM
+            : c->terminal          ? open_terminal(c, &theirs[0])
+                                   : open_pipes(c, theirs);
     if (r == 0) {
-        c->pid = fork();
-        if (c->pid == 0)
-            in_child(c, words, theirs[0], c->terminal ? theirs[0] : theirs[1],
-                     c->terminal ? theirs[0] : theirs[2]);
-        r = c->pid < 0 ? -errno : 0;
+        const struct pb_child_plan plan = {.argv = words,
+                                           .environment = environment,
+                                           .folder = c->folder,
+                                           .in = theirs[0],
+                                           .out = theirs[c->terminal ? 0 : 1],
+                                           .errors = theirs[c->terminal ? 0 : 2],
+                                           .session = true,
+                                           .terminal = c->terminal};
+        c->pid = pb_child_start(&plan, stack);
+        r = c->pid < 0 ? c->pid : 0;
     }
     for (int i = 0; i < 3; i++)
         if (theirs[i] >= 0)
@@ -305,7 +322,10 @@ static int start(struct command *c)
         return r;
     }
     c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
-    fcntl(c->in, F_SETFL, fcntl(c->in, F_GETFL) | O_NONBLOCK);
+    int own[] = {c->in, c->out, c->errors};
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        if (own[i] >= 0)
+            fcntl(own[i], F_SETFL, fcntl(own[i], F_GETFL) | O_NONBLOCK);
     return 0;
 }
 
@@ -320,6 +340,16 @@ static bool pass_on(struct command *c, int fd, enum pb_relay_kind kind)
     return n > 0 && send_frame(c, kind, bytes, (size_t)n) == 0;
 }
 
+/* Whether the child has ended; without a pidfd it is asked for every LOOK_MS. */
+static bool has_ended(const struct command *c, const struct pollfd *pidfd)
+{
+    siginfo_t info = {0};
+
+    if (c->pidfd >= 0)
+        return pidfd->revents;
+    return waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid;
+}
+
 static void relay(struct command *c)
 {
     bool ended = false;
@@ -329,15 +359,19 @@ static void relay(struct command *c)
                              {c->out, POLLIN, 0},
                              {c->errors, POLLIN, 0},
                              {ended ? -1 : c->pidfd, POLLIN, 0}};
-        if (poll(p, 4, -1) < 0 && errno != EINTR)
+        int n = poll(p, 4, ended || c->pidfd < 0 ? LOOK_MS : -1);
+        if (n < 0 && errno != EINTR)
+            break;
+        /* What it printed was in the pipes when it ended. A process that it has left behind may hold them as
+         * long as it likes. */
+        if (n == 0 && ended)
             break;
         if (p[1].revents && !pass_on(c, c->out, PB_RELAY_OUTPUT))
             close(pb_take_fd(c->out));
         if (p[2].revents && !pass_on(c, c->errors, PB_RELAY_ERRORS))
             close(pb_take_fd(c->errors));
-        if (p[3].revents) {
-            /* Until it is waited for, its group is its own: what it left there holds the pipes no longer. */
-            kill(-c->pid, SIGKILL);
+        if (!ended && has_ended(c, &p[3])) {
+            kill(-c->pid, SIGKILL); /* it is not reaped yet, so that its group is its own */
             ended = true;
         }
         if (p[0].revents && take_frame(c) < 0)
@@ -345,17 +379,15 @@ static void relay(struct command *c)
     }
 }
 
+/* The exit status. A child that cannot be reaped yet keeps the place, so that its user cannot have more of
+ * them. */
 static int finish(struct command *c)
 {
-    int status = 0;
+    int status = 128 + SIGKILL;
 
-    kill(-c->pid, SIGTERM);
-    for (int i = 0; i < 100 && waitpid(c->pid, &status, WNOHANG) == 0; i++)
-        if (i == 99 || poll(&(struct pollfd){c->pidfd, POLLIN, 0}, 1, 20) < 0) {
-            kill(-c->pid, SIGKILL);
-            waitpid(c->pid, &status, 0);
-        }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (!pb_child_end(c->pid, &status))
+        c->lost = true;
+    return status;
 }
 
 /* --- its folder --- */
@@ -445,7 +477,7 @@ static void *run_command(void *arg)
         if (fds[i] >= 0)
             close(fds[i]);
     if (placed)
-        pb_commands_give(c->relay.socket);
+        pb_commands_give(c->relay.socket, c->lost ? c->pid : 0);
     MHD_upgrade_action(c->handle, MHD_UPGRADE_ACTION_CLOSE);
     free(c->text);
     free(c);

@@ -4,10 +4,12 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "serve/child.h"
 #include "serve/service.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,7 +24,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -34,8 +35,7 @@ enum {
     UNREAD_MS = 2000, /* so long a client may leave its buffer full while others wait */
     FOLDER = 512,
     QUEUE = 256,
-    STACK = 65536, /* of a child until it is another program */
-    OTHERS = 16    /* jobs of one other user, waiting or not */
+    OTHERS = 16 /* jobs of one other user, waiting or not */
 };
 
 struct pb_errands {
@@ -46,7 +46,7 @@ struct pb_errands {
     int epoll, wake;
     bool ending;
     char folder[FOLDER];
-    _Alignas(16) char stack[STACK];
+    _Alignas(16) char stack[PB_CHILD_STACK];
 };
 
 struct pb_errand {
@@ -58,10 +58,14 @@ struct pb_errand {
     struct pb_errand_plan plan;
     struct pb_as as;
     bool query;
-    bool released, waiting, killed, late, silent, paused, over;
-    bool look;    /* something has happened to it; without that it is looked at every LOOK_MS */
-    bool dropped; /* its output is not kept any longer, since nobody reads it */
+    bool released, waiting, late, silent, paused, over;
+    bool lost;        /* it has not ended though it was killed: it has no place any longer, and is reaped when
+                       * it can be */
+    unsigned signals; /* that it was sent to end it */
+    bool look;        /* something has happened to it; without that it is looked at every LOOK_MS */
+    bool dropped;     /* its output is not kept any longer, since nobody reads it */
     uint64_t deadline;
+    int client;
     uint64_t moved; /* when something was read, or came into the empty buffer */
     int status;
     size_t start, end; /* what of the buffer is not read yet */
@@ -80,46 +84,6 @@ static void wake(struct pb_errands *jobs)
 }
 
 /* --- the child --- */
-
-struct child {
-    char *const *argv;
-    const char *folder;
-    int in, out, errors;
-};
-
-/* In the memory of a process with threads: system calls only. */
-static int in_child(void *arg)
-{
-    const struct child *c = arg;
-    sigset_t none;
-
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    signal(SIGPIPE, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    dup2(c->in, STDIN_FILENO);
-    dup2(c->out, STDOUT_FILENO);
-    dup2(c->errors, STDERR_FILENO);
-    if (!c->folder[0] || chdir(c->folder) == 0)
-        execv(c->argv[0], c->argv);
-    _exit(127);
-}
-
-/* As vfork: the child borrows our memory until it is another program. To copy the page tables of a service
- * with a crowd of requests takes longer than most commands. No signal gets to a handler meanwhile; the lock
- * is held, so that the stack is one child's. */
-static pid_t start_program(struct pb_errands *jobs, struct child *c)
-{
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_t pid = clone(in_child, jobs->stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, c);
-    int failed = errno;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return pid < 0 ? -failed : pid;
-}
 
 /* The input as a file of its own, which nobody has to feed. */
 static int open_input(const struct pb_errand_plan *plan)
@@ -159,8 +123,9 @@ static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
         close(out[1]);
         return r;
     }
-    struct child child = {argv, job->folder, in, out[1], errors[1]};
-    pid_t pid = start_program(job->jobs, &child);
+    const struct pb_child_plan child = {argv,   environ,   job->folder,      in,
+                                        out[1], errors[1], job->as.uid != 0, false};
+    pid_t pid = pb_child_start(&child, job->jobs->stack); /* the lock is held: the stack is one child's */
     close(out[1]);
     close(errors[1]);
     if (pid < 0) {
@@ -171,7 +136,6 @@ static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
     /* A crowd of them takes no turn from short questions. Not set by the child, for which we wait. */
     if (job->query)
         setpriority(PRIO_PROCESS, (id_t)pid, QUERY_NICE);
-    setpgid(pid, pid); /* whoever comes first */
     fcntl(out[0], F_SETFL, O_NONBLOCK);
     fcntl(errors[0], F_SETFL, O_NONBLOCK);
     job->pid = pid;
@@ -183,7 +147,8 @@ static int spawn(struct pb_errand *job, const struct pb_errand_plan *plan)
 
 static void watch(struct pb_errand *job, int fd)
 {
-    struct epoll_event e = {.events = EPOLLIN, .data.ptr = job};
+    /* A pidfd stays readable from the end of the process on, and it may be long until that can be reaped. */
+    struct epoll_event e = {.events = fd == job->pidfd ? EPOLLIN | EPOLLET : EPOLLIN, .data.ptr = job};
     epoll_ctl(job->jobs->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
@@ -283,35 +248,43 @@ static void take_errors(struct pb_errand *job)
     }
 }
 
+/* SIGTERM, then SIGKILL. What is there still after both is a process that the kernel cannot end, or that
+ * its user traces. */
 static void end_child(struct pb_errand *job)
 {
-    if (!job->pid)
+    if (!job->pid || job->lost)
         return;
-    kill(-job->pid, job->killed ? SIGKILL : SIGTERM);
-    job->killed = true;
+    if (job->signals == 2) {
+        job->lost = job->look = true;
+        job->status = 128 + SIGKILL;
+        return;
+    }
+    pb_child_signal(job->pid, job->signals++ ? SIGKILL : SIGTERM);
     job->deadline = pb_now_ns() + GRACE_MS * PB_NS_PER_MS;
 }
 
 static void look_for_end(struct pb_errand *job)
 {
-    siginfo_t info = {0};
-    int status;
-
-    if (!job->pid || waitid(P_PID, (id_t)job->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid)
+    if (!job->pid || !pb_child_reap(job->pid, &job->status))
         return;
-    /* What it has left behind in its group holds the pipes no longer. Until it is waited for the group is
-     * its. */
-    kill(-job->pid, SIGKILL);
-    waitpid(job->pid, &status, 0);
     job->pid = 0;
     close_watched(job, &job->pidfd);
-    job->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* all: it is looked at even if nothing has happened to it. True: no request uses it any more. */
+/* libmicrohttpd does not look at a connection that waits for us. One that the client has closed for sending
+ * alone is not closed. */
+static bool has_left(const struct pb_errand *job)
+{
+    struct pollfd p = {.fd = job->client};
+    return job->client > 0 && !job->released && poll(&p, 1, 0) > 0;
+}
+
+/* all: it is looked at even if nothing has happened to it. True: no request uses it any more, and it is
+ * reaped where that can be. */
 static bool step(struct pb_errand *job, uint64_t now, bool all)
 {
-    if (job->queued && (job->released || job->jobs->ending)) {
+    bool left = all && !job->over && has_left(job);
+    if (job->queued && (job->released || left || job->jobs->ending)) {
         job->queued = false;
         job->jobs->queued--;
         job->over = true;
@@ -324,20 +297,20 @@ static bool step(struct pb_errand *job, uint64_t now, bool all)
         if (!job->paused)
             take_output(job);
         take_errors(job);
-        if (job->pid && now >= job->deadline) {
-            job->late = job->late || !job->released;
+        if (job->pid && (now >= job->deadline || (left && !job->signals))) {
+            job->late = job->late || (!job->released && !left);
             end_child(job);
         }
         /* What another user's command has left may hold its output for as long as it likes. */
         bool late = now >= job->deadline && !job->paused;
-        bool given_up = job->released || job->jobs->ending || late;
-        if (!job->pid && (job->out < 0 || given_up)) {
+        bool given_up = job->released || job->jobs->ending || job->lost || late;
+        if ((!job->pid || job->lost) && (job->out < 0 || given_up)) {
             job->dropped = job->dropped || job->out >= 0;
             job->over = true;
             tell(job);
         }
     }
-    return job->over && job->released;
+    return job->over && job->released && (!job->pid || job->jobs->ending);
 }
 
 static void free_job(struct pb_errand *job)
@@ -372,39 +345,76 @@ static bool has_unread(const struct pb_errand *job)
     return !job->queued && job->end > job->start && !job->folder[0];
 }
 
-static bool has_room(const struct pb_errands *jobs, bool query)
+/* Whether that user gets a place now. */
+static bool has_room(const struct pb_errands *jobs, bool query, uid_t uid)
 {
-    unsigned n = 0, queries = 0;
+    unsigned n = 0, queries = 0, own = 0, own_queries = 0;
 
     for (const struct pb_errand *job = jobs->first; job; job = job->next) {
-        n += !job->dropped && (job->pid || has_unread(job));
-        queries += job->query && job->pid && !job->dropped;
+        bool runs = job->pid && !job->dropped && !job->lost;
+        bool counts = runs || (!job->dropped && has_unread(job));
+        n += counts;
+        own += counts && job->as.uid == uid;
+        queries += job->query && runs;
+        own_queries += job->query && runs && job->as.uid == uid;
     }
-    return n < jobs->most && (!query || queries < jobs->queries);
+    return pb_as_may_take(uid, jobs->most, n, own) &&
+           (!query || pb_as_may_take(uid, jobs->queries, queries, own_queries));
 }
 
-/* The one that has waited longest of those that there is room for: they stand last in the list. */
+static unsigned count_running(const struct pb_errands *jobs, uid_t uid)
+{
+    unsigned n = 0;
+
+    for (const struct pb_errand *job = jobs->first; job; job = job->next)
+        n += job->pid && job->as.uid == uid;
+    return n;
+}
+
+/* Of the queued jobs that there is room for one of the user with the fewest running; of that user's the
+ * oldest. The list is newest first. */
 static struct pb_errand *next_queued(struct pb_errands *jobs)
 {
     struct pb_errand *next = NULL;
-    bool room = has_room(jobs, false), query = room && has_room(jobs, true);
+    unsigned fewest = 0;
 
-    for (struct pb_errand *job = jobs->first; room && job; job = job->next)
-        if (job->queued && (!job->query || query))
+    if (!has_room(jobs, false, 0))
+        return NULL;
+    for (struct pb_errand *job = jobs->first; job; job = job->next) {
+        if (!job->queued || !has_room(jobs, job->query, job->as.uid))
+            continue;
+        unsigned n = count_running(jobs, job->as.uid);
+        if (!next || n <= fewest) {
             next = job;
+            fewest = n;
+        }
+    }
     return next;
 }
 
+/* Whether the job's user has another one that waits. */
+static bool holds_up_own(const struct pb_errand *job)
+{
+    for (const struct pb_errand *other = job->jobs->first; other; other = other->next)
+        if (other->queued && other->as.uid == job->as.uid)
+            return true;
+    return false;
+}
+
 /* Others wait for a place: the client that has read nothing for the longest loses its command, and a query
- * that it holds up its worker. */
+ * that it holds up its worker. A user who waits for places of that user's own costs nobody else one. */
 static void drop_unread(struct pb_errands *jobs, uint64_t now)
 {
+    const uid_t nobody = (uid_t)-1; /* who has no place yet */
     struct pb_errand *unread = NULL;
-    bool full = !has_room(jobs, false);
+    bool full = !has_room(jobs, false, nobody), full_queries = !has_room(jobs, true, nobody);
 
-    for (struct pb_errand *job = jobs->first; job; job = job->next)
-        if (has_unread(job) && (full || (job->query && job->pid)) && (!unread || job->moved < unread->moved))
+    for (struct pb_errand *job = jobs->first; job; job = job->next) {
+        bool query = job->query && job->pid, own = has_unread(job) && holds_up_own(job);
+        bool helps = full || (query && (full_queries || own)) || (own && !has_room(jobs, false, job->as.uid));
+        if (has_unread(job) && helps && (!unread || job->moved < unread->moved))
             unread = job;
+    }
     if (!unread || now < unread->moved + UNREAD_MS * PB_NS_PER_MS)
         return;
     unread->dropped = unread->look = true;
@@ -488,9 +498,15 @@ int pb_errands_new(const char *folder, unsigned most, unsigned queries, struct p
     jobs->queries = queries;
     jobs->epoll = epoll_create1(EPOLL_CLOEXEC);
     jobs->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (jobs->epoll < 0 || jobs->wake < 0 || epoll_ctl(jobs->epoll, EPOLL_CTL_ADD, jobs->wake, &e) < 0 ||
-        pthread_create(&jobs->thread, NULL, run_thread, jobs) != 0) {
-        int r = -errno;
+    int r = 0;
+    if (jobs->epoll < 0 || jobs->wake < 0 || epoll_ctl(jobs->epoll, EPOLL_CTL_ADD, jobs->wake, &e) < 0)
+        r = -errno;
+    if (r == 0)
+        r = -pthread_create(&jobs->thread, NULL, run_thread, jobs);
+    if (r < 0) {
+        close(jobs->epoll);
+        close(jobs->wake);
+        pthread_mutex_destroy(&jobs->lock);
         free(jobs);
         return pb_fail(err, r, "the service cannot be started: %s", strerror(-r));
     }
@@ -508,7 +524,7 @@ void pb_errands_end(struct pb_errands *jobs)
         for (struct pb_errand *job = jobs->first; job; job = job->next) {
             if (!jobs->ending)
                 end_child(job);
-            any = any || job->pid || job->queued;
+            any = any || (job->pid && !job->lost) || job->queued;
         }
         jobs->ending = true;
         pthread_mutex_unlock(&jobs->lock);
@@ -567,11 +583,12 @@ int pb_errand_start(struct pb_errands *jobs, const struct pb_errand_plan *plan, 
     job->arg = plan->arg;
     job->query = plan->query;
     job->as = plan->as;
+    job->client = plan->client;
     pthread_mutex_lock(&jobs->lock);
     bool busy = jobs->ending || jobs->queued == QUEUE || has_enough(jobs, plan->as.uid);
     int r = busy ? -EBUSY : make_folder(job, plan->file);
     /* Whatever waits was looked at when a place came free: it waits for a place that this one cannot take. */
-    if (r == 0 && !has_room(jobs, plan->query)) {
+    if (r == 0 && !has_room(jobs, plan->query, plan->as.uid)) {
         r = copy_plan(job, plan);
         job->queued = r == 0;
         jobs->queued += job->queued;

@@ -27,6 +27,8 @@ struct pb_errand_plan {
     unsigned limit_ms;
     bool query;                /* it may take long: it waits rather than those that do not */
     struct pb_as as;           /* whose rights it has */
+    int client;                /* the connection that it is for, open until the release: where its other end
+                                * is closed, the command ends; 0: none */
     void (*resume)(void *arg); /* called where a reader was told to wait and there is something now */
     void *arg;
 };

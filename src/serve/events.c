@@ -31,9 +31,8 @@ static int add_topic(struct pb_events *ev, struct pb_subscriber *sub, const char
         const struct pb_follow *f = pb_events_find(name, colon ? (size_t)(colon - name) : strlen(name), id);
         if (!f)
             return pb_fail(err, -EINVAL, "there is no topic '%.60s'; there are %s", name, pb_events_topics());
-        if (ev->ntopics == PB_TOPICS || (uid && same >= PB_TOPICS_OTHERS))
-            return pb_fail(err, -EBUSY, "%d topics are followed already: ask again",
-                           uid ? (int)PB_TOPICS_OTHERS : (int)PB_TOPICS);
+        if (!pb_as_may_take(uid, PB_TOPICS, ev->ntopics, same) || (uid && same >= PB_TOPICS_OTHERS))
+            return pb_fail(err, -EBUSY, "too many topics are followed already; try again later");
         t = calloc(1, sizeof(*t));
         if (!t)
             return pb_fail(err, -ENOMEM, "out of memory");

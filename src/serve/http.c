@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "cluster/clock.h"
 #include "serve/answer.h"
+#include "serve/connections.h"
 #include "serve/errand.h"
 #include "serve/events.h"
 #include "serve/original.h"
@@ -18,12 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 struct listener {
     struct pb_service *s;
     struct MHD_Daemon *daemon;
+    struct pb_connections *connections;
     bool is_unix;
     char *cert, *key;
 };
@@ -220,16 +223,7 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
 static bool is_known_peer(struct MHD_Connection *c, struct pb_as *ret)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct ucred peer;
-    socklen_t n = sizeof(peer);
-
-    if (!info || getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
-        return false;
-    *ret = (struct pb_as){peer.uid, peer.gid};
-    if (peer.uid != geteuid() && peer.uid != 0)
-        return geteuid() == 0;
-    *ret = (struct pb_as){0};
-    return true;
+    return info && pb_as_of_peer(info->connect_fd, ret);
 }
 
 /* The address of this machine that the client has connected to. */
@@ -270,6 +264,9 @@ static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *
     *ret = calloc(1, sizeof(**ret));
     if (!*ret)
         return MHD_NO;
+    /* Who has shown no token has nothing that others must leave open. */
+    pb_connections_set(l->connections, c,
+                       gate->token[0] && pb_gate_is_open(path) ? PB_CONNECTION_IDLE : PB_CONNECTION_BUSY);
     (*ret)->s = l->s;
     (*ret)->connection = c;
     (*ret)->as = as;
@@ -318,14 +315,8 @@ static enum MHD_Result pb_http_request(void *cls, struct MHD_Connection *c, cons
     return dispatch(q, path, method);
 }
 
-static void end_request(void *cls, struct MHD_Connection *c, void **con_cls,
-                        enum MHD_RequestTerminationCode code)
+static void free_request(struct pb_request *q)
 {
-    struct pb_request *q = *con_cls;
-
-    (void)cls, (void)c, (void)code;
-    if (!q)
-        return;
     if (q->audit)
         pb_request_end_audit(q);
     if (q->job)
@@ -336,10 +327,47 @@ static void end_request(void *cls, struct MHD_Connection *c, void **con_cls,
     free(q->printed);
     pb_mcp_reply_done(&q->mcp);
     free(q);
+}
+
+static void end_request(void *cls, struct MHD_Connection *c, void **con_cls,
+                        enum MHD_RequestTerminationCode code)
+{
+    struct pb_request *q = *con_cls;
+
+    (void)code;
+    if (q)
+        free_request(q);
     *con_cls = NULL;
+    pb_connections_set(((struct listener *)cls)->connections, c, PB_CONNECTION_IDLE);
+}
+
+static void *begin_head(void *cls, const char *uri, struct MHD_Connection *c)
+{
+    (void)uri;
+    pb_connections_set(((struct listener *)cls)->connections, c, PB_CONNECTION_HEAD);
+    return NULL;
 }
 
 /* --- listeners --- */
+
+/* Of each listener, so that all of them leave descriptors for commands. */
+static unsigned most_connections(void)
+{
+    enum { LEAST = 16, LISTENERS = 3, FOR_OTHERS = 512 };
+    struct rlimit limit = {0};
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    rlim_t room = limit.rlim_cur > FOR_OTHERS ? (limit.rlim_cur - FOR_OTHERS) / LISTENERS : 0;
+    return room < LEAST ? LEAST : room < PB_SERVE_CONNECTIONS ? (unsigned)room : PB_SERVE_CONNECTIONS;
+}
+
+static void free_listener(struct listener *l)
+{
+    pb_connections_free(l->connections);
+    free(l->cert);
+    free(l->key);
+    free(l);
+}
 
 int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_daemon, struct pb_err *err)
 {
@@ -354,28 +382,38 @@ int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_d
     int r = pb_home_read_pem(at->cert, &l->cert, err);
     if (r == 0)
         r = pb_home_read_pem(at->key, &l->key, err);
+    l->connections = pb_connections_new(most_connections(), at->is_unix);
+    if (r == 0 && !l->connections)
+        r = pb_fail(err, -ENOMEM, "out of memory");
     if (r < 0) {
-        free(l->cert);
-        free(l);
+        free_listener(l);
         return r;
     }
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, l->cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, l->key},
                                    {MHD_OPTION_END, 0, NULL}};
-    l->daemon = MHD_start_daemon(
-        flags | (l->cert ? MHD_USE_TLS : 0), 0, NULL, NULL, pb_http_request, l, MHD_OPTION_LISTEN_SOCKET,
-        at->fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)PB_SERVE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-        60u, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)PB_SERVE_HEADERS, MHD_OPTION_NOTIFY_COMPLETED,
-        end_request, NULL, MHD_OPTION_ARRAY, l->cert ? tls : tls + 2, MHD_OPTION_END);
+    l->daemon = MHD_start_daemon(flags | (l->cert ? MHD_USE_TLS : 0), 0, NULL, NULL, pb_http_request, l,
+                                 MHD_OPTION_LISTEN_SOCKET, at->fd, MHD_OPTION_CONNECTION_LIMIT,
+                                 pb_connections_limit(l->connections), MHD_OPTION_CONNECTION_TIMEOUT, 60u,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)PB_SERVE_HEADERS,
+                                 MHD_OPTION_NOTIFY_COMPLETED, end_request, l, MHD_OPTION_NOTIFY_CONNECTION,
+                                 pb_connections_notify, l->connections, MHD_OPTION_URI_LOG_CALLBACK,
+                                 begin_head, l, MHD_OPTION_ARRAY, l->cert ? tls : tls + 2, MHD_OPTION_END);
     if (!l->daemon) {
-        free(l->cert);
-        free(l->key);
-        free(l);
+        free_listener(l);
         return pb_fail(err, -EIO, "the HTTP server does not start%s",
                        at->cert ? " (are certificate and key right?)" : "");
     }
     *ret_daemon = l;
     return 0;
+}
+
+void pb_http_sweep(void *daemon)
+{
+    struct listener *l = daemon;
+
+    if (l)
+        pb_connections_sweep(l->connections);
 }
 
 void pb_http_stop(void *daemon)
@@ -385,7 +423,5 @@ void pb_http_stop(void *daemon)
     if (!l)
         return;
     MHD_stop_daemon(l->daemon);
-    free(l->cert);
-    free(l->key);
-    free(l);
+    free_listener(l);
 }

@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { BIND_TRIES = 40, BIND_AGAIN_MS = 50 };
@@ -234,7 +235,6 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     void *tcp = NULL, *local = NULL, *shared = NULL;
     struct pb_watch *watch = NULL;
     sigset_t signals;
-    int caught;
 
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -265,7 +265,11 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         say_address(url, s);
         if (ready >= 0)
             leave_terminal(ready);
-        sigwait(&signals, &caught);
+        while (sigtimedwait(&signals, NULL, &(struct timespec){.tv_sec = 1}) < 0) {
+            pb_http_sweep(tcp);
+            pb_http_sweep(local);
+            pb_http_sweep(shared);
+        }
         pb_home_leave(s);
         if (o->shared)
             unlink(o->shared);

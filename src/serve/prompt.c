@@ -243,7 +243,7 @@ static void *run_prompt(void *arg)
     if (placed)
         say_goodbye(p);
     if (placed)
-        pb_commands_give(p->relay.socket);
+        pb_commands_give(p->relay.socket, 0);
     MHD_upgrade_action(p->handle, MHD_UPGRADE_ACTION_CLOSE);
     close(p->wake);
     free(p->message);

@@ -224,6 +224,8 @@ static bool is_query(const struct pb_route *route)
 static enum MHD_Result run_words(struct pb_request *q, char *const *words, const char *file,
                                  unsigned limit_ms)
 {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     const struct pb_errand_plan plan = {.argv = words,
                                         .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
                                         .input_length = q->length,
@@ -231,6 +233,7 @@ static enum MHD_Result run_words(struct pb_request *q, char *const *words, const
                                         .limit_ms = limit_ms,
                                         .query = is_query(q->route),
                                         .as = q->as,
+                                        .client = info ? info->connect_fd : 0,
                                         .resume = pb_request_resume,
                                         .arg = q};
     struct pb_err err = {0};

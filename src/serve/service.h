@@ -42,6 +42,8 @@ struct pb_listen {
     const char *cert, *key; /* PEM; NULL: no TLS */
 };
 int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_daemon, struct pb_err *err);
+/* To be called each second: closes connections whose requests do not come. */
+void pb_http_sweep(void *daemon);
 void pb_http_stop(void *daemon);
 
 /* --- login.c: a browser that comes with the token in its address --- */
@@ -92,4 +94,5 @@ struct MHD_Response *pb_command_response(struct pb_service *s);
 void pb_commands_end(void);
 /* A place among the connections that have a thread of their own, until pb_commands_give. -EBUSY: none. */
 int pb_commands_take(int socket, const struct pb_as *as);
-void pb_commands_give(int socket);
+/* lost: its child, which could not be reaped yet; the place is free when that can be. 0: none. */
+void pb_commands_give(int socket, pid_t lost);

@@ -1,0 +1,31 @@
+/* connections: how many one listener has, whose they are, and which one goes when places are short.
+ *
+ * Connections cost a client nothing, so nobody may have all of them: users of the machine have shares
+ * (pb_as_may_take), a request's headers have a deadline, and where places are short the oldest connection
+ * goes that waits for a request, or has shown no token. Any thread. */
+#pragma once
+
+#include <microhttpd.h>
+#include <stdbool.h>
+
+struct pb_connection;
+struct pb_connections;
+
+enum pb_connection_state {
+    PB_CONNECTION_HEAD, /* the headers of a request must be complete soon */
+    PB_CONNECTION_IDLE, /* it may be closed at any time */
+    PB_CONNECTION_BUSY, /* it has a request of somebody who may ask */
+};
+
+/* NULL: out of memory. most: at once. is_unix: the kernel says whose a connection is. */
+struct pb_connections *pb_connections_new(unsigned most, bool is_unix);
+void pb_connections_free(struct pb_connections *all);
+
+/* How many libmicrohttpd may take: some more, since it closes those that go a moment later. */
+unsigned pb_connections_limit(const struct pb_connections *all);
+/* For libmicrohttpd: a connection begins or ends. cls: struct pb_connections. */
+void pb_connections_notify(void *cls, struct MHD_Connection *c, void **socket_context,
+                           enum MHD_ConnectionNotificationCode code);
+void pb_connections_set(struct pb_connections *all, struct MHD_Connection *c, enum pb_connection_state state);
+/* Closes those whose headers are late; to be called each second or so. */
+void pb_connections_sweep(struct pb_connections *all);
