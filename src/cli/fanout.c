@@ -134,7 +134,7 @@ int pb_fanout(const struct pb_call *call, struct pb_err *err)
         forward_all(streams, 2 * started, waited);
     bool failed = false;
     for (size_t i = 0; i < started; i++) {
-        int status;
+        int status = -1; /* not had: failed */
         while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
             ;
         failed = failed || !WIFEXITED(status) || WEXITSTATUS(status) != 0;

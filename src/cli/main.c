@@ -2,6 +2,7 @@
  * status: 0, 1 (failed), 2 (called wrongly), 3 (a part of a cluster did not answer), 128 + n (stopped by
  * signal n). Errors go to stderr as "probing: what: why (what to do)". */
 #include "ask/targets.h"
+#include "base/children.h"
 #include "cli/cli.h"
 #include "cli/cluster/job.h"
 #include "cli/fanout.h"
@@ -112,5 +113,6 @@ int pb_run_line(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    pb_children_begin();
     return pb_run_line(argc, argv);
 }

@@ -11,6 +11,7 @@
  *
  * Started by the caller (broker.c), never by a person. One query runs at a time; a second thread watches the
  * clock and the caller: it interrupts DuckDB, and when that does not help, ends the process. */
+#include "base/children.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/limits.h"
@@ -387,6 +388,7 @@ int main(int argc, char **argv)
         .listener = -1, .caller = -1, .lock = -1, .statm = -1, .watching = PTHREAD_MUTEX_INITIALIZER};
     struct pb_err err = {0};
 
+    pb_children_begin();
     if (argc == 4 && strcmp(argv[1], "parquet") == 0)
         return pb_parquet_write(atoi(argv[2]), argv[3]);
     if (argc == 3 && strcmp(argv[1], "archive") == 0)

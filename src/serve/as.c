@@ -194,7 +194,7 @@ static int clear_environment(const struct becoming *b)
         if (getenv(kept[i]))
             values[i] = strdup(getenv(kept[i]));
     for (char **e = environ; *e; e++)
-        explicit_bzero(*e, strlen(*e));
+        memset(*e, 0, strlen(*e));
     clearenv();
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
         if (values[i])

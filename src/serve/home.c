@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/own_folder.h"
+#include "base/time.h"
 #include "control/relay.h"
 #include "control/rundir.h"
 #include "print/records.h"
@@ -14,16 +15,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum { LOCK_TRIES = 40, LOCK_AGAIN_MS = 50 };
+enum { LOCK_MS = 2000, LOCK_AGAIN_MS = 20, ANSWER_MS = 500 };
 
 static int open_folder(char ret[PB_SERVE_PATH])
 {
@@ -88,14 +91,32 @@ static pid_t read_pid(int folder)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* What a killed service had begun for its requests has its lock too, and ends a moment after it. */
+/* Whether the service of this folder answers. */
+static bool answers(int folder)
+{
+    static const char request[] = "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    char byte;
+
+    snprintf(at.sun_path, sizeof(at.sun_path), "/proc/self/fd/%d/socket", folder);
+    return fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0 &&
+           send(fd, request, sizeof(request) - 1, MSG_NOSIGNAL) > 0 &&
+           poll(&(struct pollfd){fd, POLLIN, 0}, 1, ANSWER_MS) > 0 && recv(fd, &byte, 1, 0) == 1;
+}
+
+/* A service that is being killed has the lock until the kernel has ended it, and so has, for a moment longer,
+ * what it had begun for its requests. Its pid says nothing: it may be a zombie, or another process's. */
 static int take_lock(int folder, int lock)
 {
-    for (int tries = 0; flock(lock, LOCK_EX | LOCK_NB) < 0; tries++) {
-        pid_t pid = read_pid(folder);
-        if (tries == LOCK_TRIES || (pid && (kill(pid, 0) == 0 || errno != ESRCH)))
+    uint64_t deadline = pb_now_ns() + LOCK_MS * PB_NS_PER_MS;
+
+    while (flock(lock, LOCK_EX | LOCK_NB) < 0) {
+        if (answers(folder))
             return -EEXIST;
-        usleep(LOCK_AGAIN_MS * 1000);
+        if (pb_now_ns() >= deadline)
+            return -ETIMEDOUT;
+        pb_sleep_ns(LOCK_AGAIN_MS * PB_NS_PER_MS);
     }
     return 0;
 }
@@ -111,9 +132,14 @@ int pb_home_take(struct pb_service *s, struct pb_err *err)
     int lock = openat(folder, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (lock < 0)
         return pb_fail(err, -errno, "%s/lock cannot be opened: %s", s->folder, strerror(errno));
-    if (take_lock(folder, lock) < 0) {
+    int r = take_lock(folder, lock);
+    if (r < 0) {
         close(lock);
         read_small(folder, "address", text, sizeof(text));
+        if (r == -ETIMEDOUT)
+            return pb_fail(err, r,
+                           "your service runs already and does not answer: process %d (kill -9 ends it)",
+                           (int)read_pid(folder));
         return pb_fail(err, -EEXIST, "your service runs already: %s", text[0] ? text : "it is just starting");
     }
     snprintf(text, sizeof(text), "%d\n", (int)getpid());

@@ -4,7 +4,9 @@
  * [-R HZ [-W TIME]] [-A [-D DAYS]] [-S SOCKET] [-n NAME]... [ADDRESS]
  * probing-serve --status | --stop
  * probing-serve --as UID GID COMMAND ... (by itself, for another user: as.h) */
+#include "base/children.h"
 #include "base/cleanup.h"
+#include "base/ending.h"
 #include "base/err.h"
 #include "base/limits.h"
 #include "serve/as.h"
@@ -17,7 +19,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,11 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { BIND_TRIES = 40, BIND_AGAIN_MS = 50 };
+enum { BIND_TRIES = 40, BIND_AGAIN_MS = 50, STOP_MS = 10000 };
 
 struct options {
     const char *address, *token_file, *cert, *key;
@@ -332,17 +332,20 @@ static int show_status(struct pb_err *err)
 static int stop_service(struct pb_err *err)
 {
     char address[PB_SERVE_PATH], folder[PB_SERVE_PATH];
+    struct pb_ending service;
     pid_t pid;
 
     int r = pb_home_find(address, folder, &pid);
-    if (r < 0 || !pid)
+    if (r < 0 || !pid || pb_ending_open(pid, 0, &service) < 0)
         return pb_fail(err, -ESRCH, "no service of yours runs here");
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (kill(pid, SIGTERM) < 0)
-        return pb_fail(err, -errno, "process %d cannot be told to end: %s", (int)pid, strerror(errno));
-    if (poll(&(struct pollfd){fd, POLLIN, 0}, 1, 10000) == 0)
-        return pb_fail(err, -ETIMEDOUT, "process %d has been told to end and has not yet", (int)pid);
-    return 0;
+    r = pb_ending_signal(&service, SIGTERM);
+    if (r < 0 && r != -ESRCH)
+        pb_fail(err, r, "cannot end process %d: %s", (int)pid, strerror(-r));
+    else if ((r = pb_ending_wait(&service, STOP_MS)) < 0)
+        pb_fail(err, r, "process %d did not exit within %d s of SIGTERM (kill -9 %d ends it)", (int)pid,
+                STOP_MS / 1000, (int)pid);
+    pb_ending_close(&service);
+    return r;
 }
 
 static int take_options(int argc, char **argv, struct options *o, struct pb_service *s)
@@ -415,6 +418,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     struct pb_err err = {0};
 
+    pb_children_begin();
     if (argc > 1 && strcmp(argv[1], "--as") == 0)
         return pb_as_become(argc, argv);
     int r = take_options(argc, argv, &o, &s);

@@ -4,6 +4,7 @@
  * PYTHONPATH. The sitecustomize.py in that folder starts the agent, removes the folder from sys.path and runs
  * the environment's own sitecustomize. So nothing needs to be installed in the program's environment. */
 #include "ask/parts.h"
+#include "base/children.h"
 #include "base/err.h"
 #include "cli/cli.h"
 
@@ -41,6 +42,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     for (int i = 0; i < call->nargs; i++)
         command[i] = (char *)(uintptr_t)call->args[i];
     command[call->nargs] = NULL;
+    pb_children_end();
     execvp(command[0], command);
     return pb_fail(err, -errno, "cannot run %s: %s", command[0], strerror(errno));
 }

@@ -2,17 +2,15 @@
 #include "cli/profile/recordings.h"
 
 #include "base/cleanup.h"
+#include "base/ending.h"
 #include "cli/print/rows.h"
-#include "remote/procinfo.h"
 #include "remote/runs.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,18 +81,20 @@ int pb_recordings_list(const struct pb_call *call, struct pb_err *err)
 /* The recorder that a run names may have ended since, and its pid be another's: it is taken by its start. */
 static int stop_recorder(const struct pb_run_info *run, struct pb_err *err)
 {
-    _cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, run->id.pid, 0);
-    struct pb_procinfo info;
+    struct pb_ending recorder;
 
-    if (fd < 0 || pb_procinfo_read(run->id.pid, &info, NULL) < 0 || info.start_time != run->id.start_time)
+    if (pb_ending_open(run->id.pid, run->id.start_time, &recorder) < 0)
         return 0;
-    if (syscall(SYS_pidfd_send_signal, fd, SIGTERM, NULL, 0) < 0)
-        return pb_fail(err, -errno, "recorder %d cannot be told to end: %s", (int)run->id.pid,
-                       strerror(errno));
-    if (poll(&(struct pollfd){fd, POLLIN, 0}, 1, PATIENCE_MS) == 0)
-        return pb_fail(err, -ETIMEDOUT, "recorder %d has been told to end and has not yet", (int)run->id.pid);
-    printf("%s: ended\n", run->path);
-    return 1;
+    int r = pb_ending_signal(&recorder, SIGTERM);
+    if (r < 0 && r != -ESRCH)
+        pb_fail(err, r, "cannot end recorder %d: %s", (int)run->id.pid, strerror(-r));
+    else if ((r = pb_ending_wait(&recorder, PATIENCE_MS)) < 0)
+        pb_fail(err, r, "recorder %d did not exit within %d s of SIGTERM", (int)run->id.pid,
+                PATIENCE_MS / 1000);
+    pb_ending_close(&recorder);
+    if (r == 0)
+        printf("%s: ended\n", run->path);
+    return r < 0 ? r : 1;
 }
 
 int pb_recordings_stop(const struct pb_call *call, struct pb_err *err)

@@ -100,7 +100,7 @@ static int start_worker(const char *path, const char *mode, int fd, const char *
             exec_worker(path, mode, fd, argument);
         _exit(worker < 0);
     }
-    int status;
+    int status = -1;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     return status == 0 ? 0 : pb_fail(err, -EAGAIN, "the SQL worker cannot be started");
