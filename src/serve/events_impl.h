@@ -40,6 +40,8 @@ struct pb_topic {
     uint64_t due;
     char *document; /* what has come of an answer */
     size_t length;
+    char begin[2]; /* how the line that is coming begins, also where the answer is too long to be kept */
+    size_t nbegin;
     bool too_long;
     bool answered;   /* the command has given an answer */
     uint64_t digest; /* of the last one */

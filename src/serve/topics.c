@@ -199,13 +199,15 @@ static void take_output(struct pb_events *ev, struct pb_topic *t, const char *by
         const char *end = memchr(bytes, '\n', n);
         size_t length = end ? (size_t)(end - bytes) + 1 : n;
         add_to_document(t, bytes, length);
+        for (size_t i = 0; i < length && t->nbegin < sizeof(t->begin); i++)
+            t->begin[t->nbegin++] = bytes[i];
         bytes += length;
         n -= length;
-        if (!end || t->length < 2 || t->too_long)
+        if (!end)
             continue;
-        const char *line = memrchr(t->document, '\n', t->length - 1);
-        line = line ? line + 1 : t->document;
-        if (line[0] == ']' || strncmp(line, "[]", 2) == 0)
+        bool last = t->begin[0] == ']' || (t->nbegin == 2 && memcmp(t->begin, "[]", 2) == 0);
+        t->nbegin = 0;
+        if (last)
             end_document(ev, t);
     }
 }
@@ -235,6 +237,7 @@ static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct 
     fputs(",\"retryable\":true}}", out);
     fclose(out);
     t->length = 0;
+    t->too_long = false;
     add_to_document(t, text, size);
     free(text);
     end_document(ev, t);
@@ -248,7 +251,8 @@ static void finish_job(struct pb_events *ev, struct pb_topic *t)
         end_document(ev, t);
     else if (!t->answered)
         take_failure(ev, t, &end);
-    t->length = 0;
+    t->length = t->nbegin = 0;
+    t->too_long = false;
     pb_errand_release(t->job);
     t->job = NULL;
     t->due = pb_now_ns() + (end.status ? RETRY_MS : t->follow->every_ms) * PB_NS_PER_MS;

@@ -1,6 +1,7 @@
 """GET /api/v1/events: one stream of what others ask for again and again, and what it costs."""
 import json
 import selectors
+import signal
 import socket
 import time
 
@@ -113,3 +114,26 @@ def test_a_service_that_ends_ends_its_streams(tmp_path, job):
             while stream.read_more():
                 pass
         assert s.process.wait(20) == 0
+
+
+DEEP = """
+import threading, signal
+go_on = threading.Event()
+signal.signal(signal.SIGUSR1, lambda *_: go_on.set())
+def descend(n):
+    if n: descend(n - 1)
+    else: go_on.wait()
+threads = [threading.Thread(target=descend, args=(120,), name="a-thread-with-a-name") for _ in range(120)]
+for thread in threads: thread.start()
+print("ready", flush=True)
+while True: signal.pause()
+"""
+
+
+def test_after_an_answer_that_is_too_long_the_next_is_an_event(served):
+    with jobs.python(DEEP) as one, Stream(served, f"stacks:{one.pid}") as stream:
+        events = stream.wait_for(lambda events: events)
+        assert events[0][2]["error"]["code"] == "too_long", str(events)[:200]
+        one.process.send_signal(signal.SIGUSR1)
+        events = stream.wait_for(lambda events: isinstance(events[-1][2], list))
+        assert len(events[-1][2][0]["threads"]) < 100

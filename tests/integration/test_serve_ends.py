@@ -174,3 +174,18 @@ def test_of_two_starts_at_once_one_serves(tmp_path):
         assert "your service runs already" in loser and (winner.split("/?")[0] in loser or "starting" in loser)
     finally:
         assert stop([str(PROGRAM)], env).returncode == 0
+
+
+# --- the environment of a command from elsewhere ---
+
+def test_a_command_from_elsewhere_has_all_of_the_services_environment(tmp_path):
+    many = {f"VARIABLE_{i}": "x" for i in range(200)}
+    (tmp_path / "r").mkdir(mode=0o700)
+    env = {**many, **os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r"), "PROBING_SQL_WORKER": "/no/such/worker"}
+    process = subprocess.Popen([PROGRAM, "serve"], env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        done = Service(process, tmp_path / "r", process.stdout.readline()).run("query", "SELECT 1")
+        assert "/no/such/worker not found" in done.stderr, done.stderr
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)

@@ -153,3 +153,22 @@ def test_what_there_is_as_rows(tmp_path):
         done = probe(job.pid, "trace", "work", "--json")
         assert done.returncode == 2 and "to the list" in done.stderr
         assert probe(job.pid, "trace", "--stop").returncode == 0 and listed("trace", job.pid) == []
+
+
+LISTED = f"""
+import time
+for i in range(200):
+    exec(f"def f{{i:03}}_{'a' * 120}(): pass")
+print("ready", flush=True)
+while True: time.sleep(0.1)
+"""
+
+
+def test_a_long_list_is_whole():
+    """Longer than 16 KB, as a table and as rows."""
+    names = [f"__main__.f{i:03}_{'a' * 120}" for i in range(200)]
+    with jobs.python(LISTED) as job:
+        for at in range(0, len(names), 25):
+            assert probe(job.pid, "trace", *names[at:at + 25]).returncode == 0
+        assert sorted("__main__." + line.split(":")[1] for line in probe(job.pid, "trace").stdout.splitlines()) == names
+        assert len(json.loads(probe(job.pid, "trace", "--json").stdout)) == len(names)

@@ -2,6 +2,7 @@
 #include "cli/talk/dialog.h"
 
 #include "ask/parts.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
@@ -189,29 +190,48 @@ const char *pb_dialog_reason(const struct pb_dialog *d)
     return d->reason;
 }
 
-int pb_dialog_ask(const struct pb_call *call, const char *kind, const char *words, char *ret, size_t size,
-                  struct pb_err *err)
+int pb_dialog_ask_whole(const struct pb_call *call, const char *kind, const char *words, char **ret,
+                        struct pb_err *err)
 {
     static const char ok[] = "ok ";
+    _cleanup_free_ char *text = malloc(PB_DIALOG_MAX + 2);
     struct pb_dialog dialog;
     size_t n = 0;
     long got = 0;
 
+    if (!text)
+        return pb_fail(err, -ENOMEM, "out of memory");
     int r = pb_dialog_open(call, kind, words, &dialog, err);
     if (r < 0)
         return r;
-    while (n + 1 < size && (got = pb_dialog_read(&dialog, ret + n, size - 1 - n, -1)) > 0)
+    while (n <= PB_DIALOG_MAX && (got = pb_dialog_read(&dialog, text + n, PB_DIALOG_MAX + 1 - n, -1)) > 0)
         n += (size_t)got;
-    ret[n] = '\0';
-    if (got < 0 && got != -ENODATA)
+    text[n] = '\0';
+    if (n > PB_DIALOG_MAX)
+        r = pb_fail(err, -EMSGSIZE, "the answer is longer than %u bytes: ask for less", PB_DIALOG_MAX);
+    else if (got < 0 && got != -ENODATA)
         r = pb_fail(err, (int)got, "the process ended, or its agent was detached");
-    else if (strncmp(ret, ok, strlen(ok)) != 0)
+    else if (strncmp(text, ok, strlen(ok)) != 0)
         r = pb_fail(err, -EIO, "%s",
                     pb_dialog_reason(&dialog)[0] ? pb_dialog_reason(&dialog) : "the prompt ended");
-    else
-        memmove(ret, ret + strlen(ok), n + 1 - strlen(ok));
-    if (r == 0 && ret[0] && ret[strlen(ret) - 1] == '\n')
-        ret[strlen(ret) - 1] = '\0';
     pb_dialog_close(&dialog);
+    if (r < 0)
+        return r;
+    memmove(text, text + strlen(ok), n + 1 - strlen(ok));
+    if (text[0] && text[strlen(text) - 1] == '\n')
+        text[strlen(text) - 1] = '\0';
+    *ret = text;
+    text = NULL;
+    return 0;
+}
+
+int pb_dialog_ask(const struct pb_call *call, const char *kind, const char *words, char *ret, size_t size,
+                  struct pb_err *err)
+{
+    _cleanup_free_ char *text = NULL;
+
+    int r = pb_dialog_ask_whole(call, kind, words, &text, err);
+    if (r == 0)
+        snprintf(ret, size, "%s", text);
     return r;
 }

@@ -57,7 +57,10 @@ int pb_dialog_next(struct pb_dialog *d, struct pb_dialog_message *ret, int timeo
 /* Why the prompt ended, in the agent's words; "" where it gave no reason. */
 const char *pb_dialog_reason(const struct pb_dialog *d);
 
-/* Asks a kind that answers "ok TEXT" and ends. Returns the text, cut to size. Otherwise the error is the
- * reason that the agent gives for the end. */
+/* Asks a kind that answers "ok TEXT" and ends. Returns the text, which the caller frees. Otherwise the error
+ * is the reason that the agent gives for the end; -EMSGSIZE: the answer is longer than PB_DIALOG_MAX. */
+int pb_dialog_ask_whole(const struct pb_call *call, const char *kind, const char *words, char **ret,
+                        struct pb_err *err);
+/* The same for a word or a line, cut to size. */
 int pb_dialog_ask(const struct pb_call *call, const char *kind, const char *words, char *ret, size_t size,
                   struct pb_err *err);

@@ -1,6 +1,7 @@
 /* question: see question.h. */
 #include "cli/talk/question.h"
 
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
@@ -70,9 +71,10 @@ int pb_question_add_request(struct pb_question *question, const struct pb_call *
 int pb_question_ask(const struct pb_call *call, const char *kind, const struct pb_question *question,
                     FILE *to, struct pb_err *err)
 {
-    char answer[16384], *rest = NULL;
+    _cleanup_free_ char *answer = NULL;
+    char *rest = NULL;
 
-    int r = pb_dialog_ask(call, kind, question->text, answer, sizeof(answer), err);
+    int r = pb_dialog_ask_whole(call, kind, question->text, &answer, err);
     if (r < 0)
         return r;
     for (char *line = strtok_r(answer, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
@@ -118,12 +120,12 @@ int pb_question_print_answer(const struct pb_call *call, const char *kind, const
 
     pb_rows_init(&rows, columns->names, strlen(columns->kinds) + 1);
     for (size_t i = 0; i < call->targets.n; i++) {
-        char answer[16384];
+        _cleanup_free_ char *answer = NULL;
         struct pb_call one = *call;
         one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};
         if (!columns->injects && has_no_agent(call->targets.at[i].pid))
             continue;
-        int r = pb_dialog_ask(&one, kind, request, answer, sizeof(answer), err);
+        int r = pb_dialog_ask_whole(&one, kind, request, &answer, err);
         if (r < 0)
             failed = pb_target_failed(call, &call->targets.at[i], r, err);
         else
