@@ -221,6 +221,7 @@ static int change_user(const struct becoming *b)
         syscall(SYS_capset, &header, none) < 0 || syscall(SYS_capget, &header, left) < 0 ||
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
+    prctl(PR_SET_DUMPABLE, 0); /* as it is already, unless fs.suid_dumpable says otherwise */
     bool any = setuid(0) == 0;
     for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
         any = any || left[i].effective || left[i].permitted || left[i].inheritable;

@@ -74,7 +74,7 @@ bool pb_child_reap(pid_t pid, int *ret_status)
         return errno == ECHILD;
     if (!info.si_pid)
         return false;
-    /* Before it is reaped, while its group's id cannot be used again: the rest of the group may hold pipes. */
+    /* Before it is reaped, while its group id cannot be used again: the rest of the group may hold pipes. */
     kill(-pid, SIGKILL);
     if (waitpid(pid, &status, WNOHANG) != pid)
         return false;
