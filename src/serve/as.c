@@ -138,11 +138,11 @@ static int lower_limits(const struct becoming *b)
 
     (void)b;
     for (size_t i = 0; i < sizeof(most) / sizeof(most[0]); i++) {
-        if (getrlimit((__rlimit_resource_t)most[i].which, &now) < 0)
+        if (getrlimit(most[i].which, &now) < 0)
             return -errno;
         now.rlim_max = now.rlim_max < most[i].hard ? now.rlim_max : most[i].hard;
         now.rlim_cur = now.rlim_cur < most[i].soft ? now.rlim_cur : most[i].soft;
-        if (setrlimit((__rlimit_resource_t)most[i].which, &now) < 0)
+        if (setrlimit(most[i].which, &now) < 0)
             return -errno;
     }
     return 0;
