@@ -189,3 +189,10 @@ def test_a_command_from_elsewhere_has_all_of_the_services_environment(tmp_path):
     finally:
         process.terminate()
         process.communicate(timeout=20)
+
+
+def test_a_command_from_elsewhere_ends_though_what_it_left_has_its_output(tmp_path):
+    with service(tmp_path / "r") as s:
+        began = time.monotonic()
+        done = s.run("launch", "--", "sh", "-c", "setsid sleep 8 & sleep 0.3; echo done")
+        assert (done.returncode, done.stdout) == (0, "done\n") and time.monotonic() - began < 6
