@@ -214,6 +214,15 @@ static int greet(pid_t pid, int fd, const char *secret, struct pb_session *s, st
                  : 0;
 }
 
+/* No thread of a stopped process answers: the client is told at once instead of after a timeout. */
+static int check_running(const struct pb_procinfo *process, struct pb_err *err)
+{
+    return process->state == 'T' ? pb_fail(err, -EAGAIN,
+                                           "process %d is stopped by a signal (kill -CONT %d lets it go on)",
+                                           (int)process->pid, (int)process->pid)
+                                 : 0;
+}
+
 /* -ENOENT: no agent runs there. */
 static int join_agent(const struct pb_procinfo *process, struct pb_session *s, struct pb_err *err)
 {
@@ -225,12 +234,16 @@ static int join_agent(const struct pb_procinfo *process, struct pb_session *s, s
     int r = pb_run_of(process, &run);
     if (r == 0) {
         snprintf(s->run_dir, sizeof(s->run_dir), "%s", run.path);
+        if ((r = check_running(process, err)) < 0)
+            return r;
         fd = pb_run_connect(&run, secret, PB_SESSION_HELLO_MS, err);
         return fd < 0 ? fd : greet(process->pid, fd, secret, s, err);
     }
     r = find_status(process->pid, &status);
     if (r < 0 || status.pid != process->ns_pid || status.door_fd < 0)
         return -ENOENT;
+    if ((r = check_running(process, err)) < 0)
+        return r;
     fd = connect_by_status(process, &status, err);
     status.secret[sizeof(status.secret) - 1] = '\0';
     return fd < 0 ? fd : greet(process->pid, fd, status.secret, s, err);

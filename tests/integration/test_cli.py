@@ -1,6 +1,7 @@
 """The command line as people use it: targets in every form, rows in every format, errors that say what to do."""
 import contextlib
 import csv
+import ctypes
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jobs
 import pytest
@@ -330,12 +332,16 @@ def test_the_root_of_runs_may_be_a_link_and_nothing_below_it(tmp_path):
     assert probe("-t", pid, "tables", env=env).returncode == 1
 
 
-def test_a_stopped_process_with_a_full_backlog_is_given_up(tmp_path):
+def test_an_agent_that_stands_with_a_full_backlog_is_given_up(tmp_path):
+    """Only its thread is stopped, as by a debugger: of a process that is stopped whole the tool knows."""
+    attach, detach, libc = 16, 17, ctypes.CDLL(None, use_errno=True)
     tmp_path.chmod(0o755)
     env = {**os.environ, "PROBING_DIR": str(tmp_path)}
     with jobs.python() as job:
         assert probe(job.pid, "inject", env=env).returncode == 0
-        os.kill(job.pid, signal.SIGSTOP)
+        agent = next(int(task.name) for task in Path(f"/proc/{job.pid}/task").iterdir() if (task / "comm").read_text() == "probing\n")
+        assert libc.ptrace(attach, agent, None, None) == 0
+        os.waitpid(agent, getattr(os, "__WALL", 0x40000000))
         folder = os.open(next(tmp_path.glob(f"probing-*/*-{job.pid}-*")), os.O_RDONLY)
         waiting = []
         try:
@@ -349,6 +355,7 @@ def test_a_stopped_process_with_a_full_backlog_is_given_up(tmp_path):
             done = probe(job.pid, "eval", "--timeout", "1", "1", env=env, timeout=20)
             assert done.returncode == 1 and "does not answer" in done.stderr
         finally:
+            libc.ptrace(detach, agent, None, None)
             os.close(folder)
             for connection in waiting:
                 connection.close()

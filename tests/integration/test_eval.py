@@ -179,6 +179,19 @@ def stop_flag(job):
 
 
 # Not `while True: pass`: in CPython 3.11 and 3.12 the jump back is outside the try block's range, for a real Ctrl-C too.
+def test_a_stopped_process_is_an_error_at_once_with_the_reason():
+    with jobs.python() as job:
+        assert jobs.probe(job.pid, "eval", "1").returncode == 0
+        os.kill(job.pid, signal.SIGSTOP)
+        for command in (["eval", "1"], ["config", "probing.sample_rate=0.5"], ["detach"]):
+            began = time.monotonic()
+            done = jobs.probe(job.pid, *command)
+            assert done.returncode == 1 and f"process {job.pid} is stopped by a signal (kill -CONT {job.pid} lets it go on)" in done.stderr, done.stderr
+            assert time.monotonic() - began < 2, command
+        os.kill(job.pid, signal.SIGCONT)
+        assert jobs.probe(job.pid, "eval", "1+1").stdout == "2\n"
+
+
 LOOP = "import __main__, time\n__main__.stopped = None\ntry:\n    while True: time.sleep(0.001)\nexcept KeyboardInterrupt:\n    __main__.stopped = 'yes'\n    raise"
 
 
