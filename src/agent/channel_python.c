@@ -214,26 +214,6 @@ static pb_pyobject *functions_for(const struct pb_python *py, uint64_t number)
     return r < 0 ? NULL : functions;
 }
 
-/* Writes Python's error message to why. */
-static void say_error(const struct pb_python *py, char *why, size_t why_size)
-{
-    pb_pyobject *kind = NULL, *error = NULL, *trace = NULL;
-
-    py->err_fetch(&kind, &error, &trace);
-    if (kind)
-        py->err_normalize(&kind, &error, &trace);
-    pb_pyobject *name = kind ? py->get_attr(kind, "__name__") : NULL;
-    pb_pyobject *words = error ? py->str_of(error) : NULL;
-    const char *name_text = name ? py->utf8_of(name) : NULL, *text = words ? py->utf8_of(words) : NULL;
-    snprintf(why, why_size, "the channel's code failed: %s: %s", name_text ? name_text : "error",
-             text ? text : "(no reason given)");
-    pb_pyobject *all[] = {name, words, kind, error, trace};
-    for (int i = 0; i < 5; i++)
-        if (all[i])
-            py->decref(all[i]);
-    py->err_clear();
-}
-
 /* With the GIL. 0, or -1 with a sentence in why. */
 static int serve_channel(const struct pb_python *py, uint64_t number, char *why, size_t why_size)
 {
@@ -251,7 +231,7 @@ static int serve_channel(const struct pb_python *py, uint64_t number, char *why,
     int r = result ? 0 : -1;
 
     if (r < 0)
-        say_error(py, why, why_size);
+        pb_module_take_error(py, "the channel's code failed", why, why_size);
     pb_pyobject *all[] = {args[0], args[1], args[2], result, part};
     for (int i = 0; i < 5; i++)
         if (all[i])

@@ -359,26 +359,6 @@ static int run_request(struct pb_job *job, pb_pyobject *request)
     return status;
 }
 
-/* Keeps Python's error message about a failure of our own part. */
-static void keep_error(struct pb_job *job)
-{
-    const struct pb_python *py = &job->py;
-    pb_pyobject *kind = NULL, *error = NULL, *trace = NULL;
-    const char *text = NULL;
-
-    py->err_fetch(&kind, &error, &trace);
-    pb_pyobject *words = error ? py->str_of(error) : NULL;
-    if (words)
-        text = py->utf8_of(words);
-    snprintf(job->why, sizeof(job->why), "the part of probing that runs Python code failed: %s",
-             text ? text : "(no reason given)");
-    pb_pyobject *all[] = {words, kind, error, trace};
-    for (int i = 0; i < 4; i++)
-        if (all[i])
-            py->decref(all[i]);
-    py->err_clear();
-}
-
 static enum pb_job_state run_code(struct pb_job *job, int *status)
 {
     job->part = pb_job_part(&job->py);
@@ -386,7 +366,8 @@ static enum pb_job_state run_code(struct pb_job *job, int *status)
 
     *status = request ? run_request(job, request) : -1;
     if (*status < 0)
-        keep_error(job);
+        pb_module_take_error(&job->py, "the part of probing that runs Python code failed", job->why,
+                             sizeof(job->why));
     if (request)
         job->py.decref(request);
     if (job->part)

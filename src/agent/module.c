@@ -412,3 +412,20 @@ void *PyInit__probing(void)
     memcpy(memory + pb_module_header(py), &definition, sizeof(definition));
     return py->module_def_init(memory);
 }
+
+void pb_module_take_error(const struct pb_python *py, const char *what, char *ret, size_t size)
+{
+    pb_pyobject *kind = NULL, *error = NULL, *trace = NULL;
+    unsigned header = pb_module_header(py);
+
+    py->err_fetch(&kind, &error, &trace);
+    pb_pyobject *words = error ? py->str_of(error) : NULL;
+    const char *text = words ? py->utf8_of(words) : NULL, *name = kind ? pb_type_name(kind, header) : "";
+    snprintf(ret, size, "%s: %s%s%s", what, name[0] ? name : "no exception was set",
+             text && text[0] ? ": " : "", text ? text : "");
+    pb_pyobject *all[] = {words, kind, error, trace};
+    for (int i = 0; i < 4; i++)
+        if (all[i])
+            py->decref(all[i]);
+    py->err_clear();
+}

@@ -41,6 +41,10 @@ static inline const char *pb_type_name(const pb_pyobject *type, unsigned header)
     return name ? name : "";
 }
 
+/* Takes the exception that is set and writes "WHAT: ValueError: its text". Many exceptions have no text, such
+ * as an interrupt, so the type is always named. */
+void pb_module_take_error(const struct pb_python *py, const char *what, char *ret, size_t size);
+
 /* Slots of a type, and its flags (Py_TPFLAGS_DEFAULT as every version has it). */
 enum {
     PB_SLOT_CALL = 50,

@@ -192,6 +192,13 @@ def test_a_stopped_process_is_an_error_at_once_with_the_reason():
         assert jobs.probe(job.pid, "eval", "1+1").stdout == "2\n"
 
 
+def test_a_failure_of_our_own_part_names_the_exception_also_without_a_text():
+    code = "import builtins, time\ndef broken(*_, **__):\n    raise MemoryError\nbuiltins.__build_class__ = broken\nprint('ready', flush=True)\ntime.sleep(600)"
+    with jobs.python(code) as job:
+        done = jobs.probe(job.pid, "eval", "1")
+        assert done.returncode == 1 and done.stderr.endswith("the part of probing that runs Python code failed: MemoryError\n"), done.stderr
+
+
 LOOP = "import __main__, time\n__main__.stopped = None\ntry:\n    while True: time.sleep(0.001)\nexcept KeyboardInterrupt:\n    __main__.stopped = 'yes'\n    raise"
 
 
