@@ -217,10 +217,10 @@ static int greet(pid_t pid, int fd, const char *secret, struct pb_session *s, st
 /* No thread of a stopped process answers: the client is told at once instead of after a timeout. */
 static int check_running(const struct pb_procinfo *process, struct pb_err *err)
 {
-    return process->state == 'T' ? pb_fail(err, -EAGAIN,
-                                           "process %d is stopped by a signal (kill -CONT %d lets it go on)",
-                                           (int)process->pid, (int)process->pid)
-                                 : 0;
+    return process->state == 'T'
+               ? pb_fail(err, -EAGAIN, "process %d is stopped by a signal (kill -CONT %d lets it go on)",
+                         (int)process->pid, (int)process->pid)
+               : 0;
 }
 
 /* -ENOENT: no agent runs there. */
