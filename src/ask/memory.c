@@ -11,12 +11,13 @@
 #include "ask/sources.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/procfs.h"
 #include "control/message.h"
 #include "profile/gpu.h"
 #include "remote/python/reader.h"
 #include "remote/source.h"
 
-enum { TIMEOUT_MS = 30000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
+enum { TIMEOUT_MS = 30000, NOW_TIMEOUT_MS = 5000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
 enum { PARALLEL = 4 }; /* each process also needs an SQL worker, which takes memory */
 
 /* A few rows of a few cells, as text; NULL is "". */
@@ -107,7 +108,7 @@ static int take_history(const struct pb_query_sources *sources, struct few *few,
 {
     static const char *const both =
         "WITH h AS (SELECT timestamp, memory_mb * 1048576 AS bytes FROM memory_usage UNION ALL "
-        "SELECT timestamp, rss_bytes::DOUBLE FROM python.memory WHERE pid = %d) ";
+        "SELECT timestamp, rss_bytes::DOUBLE FROM pb_scan('python.memory') WHERE pid = %d) ";
     char sql[1024];
 
     int len = snprintf(sql, sizeof(sql), both, (int)m->pid);
@@ -149,7 +150,7 @@ static int take_recorded_python(const struct pb_query_sources *sources, struct f
     for (unsigned i = 0; i < CELLS; i++)
         len += (size_t)snprintf(sql + len, sizeof(sql) - len, "%sarg_max(%s, timestamp)", i ? ", " : "",
                                 columns[i]);
-    snprintf(sql + len, sizeof(sql) - len, " FROM python.memory WHERE pid = %d", (int)m->pid);
+    snprintf(sql + len, sizeof(sql) - len, " FROM pb_scan('python.memory') WHERE pid = %d", (int)m->pid);
     int r = ask_sql(sources, sql, few, err);
     if (r < 0)
         return r;
@@ -298,22 +299,62 @@ static int take_all(const struct pb_ask *asked, const struct pb_query_sources *s
     return r;
 }
 
+static struct pb_memory nothing_known(pid_t pid)
+{
+    return (struct pb_memory){
+        .pid = pid,
+        .rss = NAN,
+        .peak = NAN,
+        .vms = NAN,
+        .swap = NAN,
+        .python = {PB_UNKNOWN, PB_UNKNOWN, PB_UNKNOWN, {PB_UNKNOWN, PB_UNKNOWN, PB_UNKNOWN}},
+        .torch_cpu = NAN,
+        .torch_cuda = NAN,
+        .torch_cuda_reserved = NAN,
+        .gpu = NAN};
+}
+
+/* Runs in a child. */
+static int take_now(const struct pb_ask *asked, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    struct pb_memory m = nothing_known(*(const pid_t *)arg);
+    int64_t rss = pb_proc_rss(m.pid);
+
+    (void)asked;
+    if (rss < 0)
+        return pb_fail(err, -ESRCH, "process %d has ended", (int)m.pid);
+    m.rss = (double)rss;
+    take_python(&m);
+    take_gpu(&m);
+    struct pb_memory *answer = pb_room_copy(room, &m, sizeof(m));
+    pb_apart_answer(room, answer);
+    return answer ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+}
+
+int pb_memory_now(const struct pb_ask *asked, pid_t pid, struct pb_memory *ret, struct pb_err *err)
+{
+    struct pb_task task = {.work = take_now,
+                           .arg = &pid,
+                           .pid = pid,
+                           .limit_ms = NOW_TIMEOUT_MS,
+                           .room_size = sizeof(struct pb_memory) + 4096};
+
+    int r = pb_apart_one(asked, &task, err);
+    if (r < 0)
+        return r;
+    *ret = *(const struct pb_memory *)pb_apart_answer_of(&task);
+    pb_room_free(task.room);
+    return 0;
+}
+
 /* Runs in a child. */
 static int take_memory(const struct pb_ask *asked, void *arg, struct pb_room *room, struct pb_err *err)
 {
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     struct pb_target copy = *(const struct pb_target *)arg;
-    struct pb_memory m = {.pid = copy.pid,
-                          .dead = copy.dead,
-                          .rss = NAN,
-                          .peak = NAN,
-                          .vms = NAN,
-                          .swap = NAN,
-                          .torch_cpu = NAN,
-                          .torch_cuda = NAN,
-                          .torch_cuda_reserved = NAN,
-                          .gpu = NAN};
+    struct pb_memory m = nothing_known(copy.pid);
 
+    m.dead = copy.dead;
     memcpy(m.label, copy.label, sizeof(m.label));
     int r = pb_sources_open(asked, &(struct pb_targets){.at = &copy, .n = 1}, &sources, err);
     if (r == 0)

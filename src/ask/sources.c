@@ -3,6 +3,7 @@
 
 #include "ask/apart.h"
 #include "ask/archived.h"
+#include "ask/memory.h"
 #include "ask/parts.h"
 #include "ask/settings.h"
 #include "ask/stacks.h"
@@ -127,6 +128,33 @@ static int add_backtrace(void *arg, pid_t pid, bool locals, struct pb_table *to,
     return 0;
 }
 
+static void set_known(struct pb_row *row, unsigned column, double value)
+{
+    if (value >= 0) /* NaN and PB_UNKNOWN are NULL */
+        pb_set_i64(row, column, (int64_t)value);
+}
+
+/* The row of python.memory_now. */
+static int add_memory(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err)
+{
+    struct pb_memory m;
+    struct pb_row row;
+
+    int r = pb_memory_now(arg, pid, &m, err);
+    if (r < 0 || pb_row_begin(to, &row) < 0)
+        return r;
+    pb_set_i32(&row, PB_MEMORY_PID, pid);
+    set_known(&row, PB_MEMORY_RSS, m.rss);
+    set_known(&row, PB_MEMORY_BLOCKS, (double)m.python.heap_blocks);
+    set_known(&row, PB_MEMORY_ARENAS, (double)m.python.heap_arenas);
+    set_known(&row, PB_MEMORY_HEAP, (double)m.python.heap_bytes);
+    for (unsigned i = 0; i < 3; i++)
+        set_known(&row, PB_MEMORY_GC + i, (double)m.python.gc[i]);
+    set_known(&row, PB_MEMORY_GPU, m.gpu);
+    pb_row_commit(&row);
+    return 0;
+}
+
 static int open_recordings(struct pb_live_source *live, uint64_t start_time, uid_t uid, struct pb_err *err)
 {
     struct pb_recording found[PB_LIVE_MORE];
@@ -192,6 +220,7 @@ static struct pb_sql_source bare_source(const struct pb_ask *ask, const struct p
                                        .dead = target->dead,
                                        .arena_fd = -1,
                                        .backtrace = add_backtrace,
+                                       .memory = add_memory,
                                        .arg = (void *)(uintptr_t)ask,
                                        .config = add_config,
                                        .redact = words_of}};

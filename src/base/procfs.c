@@ -156,3 +156,14 @@ pid_t pb_proc_living(pid_t pid)
         closedir(dir);
     return found;
 }
+
+int64_t pb_proc_rss(pid_t pid)
+{
+    char text[128];
+    long total, resident;
+
+    if (pb_proc_read(pb_proc_living(pid), "statm", text, sizeof(text)) <= 0 ||
+        sscanf(text, "%ld %ld", &total, &resident) != 2 || !total)
+        return -1;
+    return (int64_t)resident * sysconf(_SC_PAGESIZE);
+}

@@ -32,3 +32,6 @@ bool pb_proc_is_worker(const char *stat);
 /* A thread through which the process can still be read: pid itself, or another thread when the main thread
  * has ended and the process lives on (the kernel then shows neither memory nor program under pid). */
 pid_t pb_proc_living(pid_t pid);
+
+/* Memory of the process in RAM, bytes. -1: it has none (it has ended), or it cannot be read. */
+int64_t pb_proc_rss(pid_t pid);

@@ -126,17 +126,6 @@ static void set_double(struct pb_row *row, unsigned column, double value, double
         pb_set_f64(row, column, value / scale);
 }
 
-static int64_t rss_of(pid_t pid)
-{
-    char text[128];
-    long total, resident;
-
-    if (pb_proc_read(pb_proc_living(pid), "statm", text, sizeof(text)) <= 0 ||
-        sscanf(text, "%ld %ld", &total, &resident) != 2 || !total)
-        return -1; /* a zombie has none */
-    return (int64_t)resident * sysconf(_SC_PAGESIZE);
-}
-
 static int64_t gpu_memory_of(struct pb_meter *m, pid_t pid)
 {
     int64_t sum = -1;
@@ -166,7 +155,7 @@ static void measure_process(struct pb_meter *m, struct process *p)
     struct pb_py_memory memory;
     struct pb_row row;
 
-    int64_t rss = rss_of(p->pid);
+    int64_t rss = pb_proc_rss(p->pid);
     if (rss < 0) {
         p->gone = true;
         return;

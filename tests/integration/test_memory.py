@@ -107,11 +107,10 @@ def test_growth_is_seen_by_the_agents_rows_and_after_the_end():
 
 def test_record_keeps_python_memory_of_a_process_that_was_never_probed():
     with jobs.python(GROWS) as job:
-        done = probe(job.pid, "query", "SELECT * FROM python.memory")
-        assert "it was not recorded" in done.stderr
+        assert len(rows(job.pid, "SELECT * FROM python.memory")) == 1, "only that of now"
         assert probe(job.pid, "record", "--duration", "3.5").returncode == 0
         recorded = rows(job.pid, "SELECT * FROM python.memory ORDER BY timestamp")
-        assert 3 <= len(recorded) <= 6 and {row["pid"] for row in recorded} == {job.pid}
+        assert 4 <= len(recorded) <= 7 and {row["pid"] for row in recorded} == {job.pid}
         assert recorded[0]["rss_bytes"] < recorded[-1]["rss_bytes"]
         # On a loaded machine not every row counts them: that is bounded by time.
         blocks = [row["heap_blocks"] for row in recorded if row["heap_blocks"] is not None]
@@ -123,10 +122,10 @@ def test_record_keeps_python_memory_of_a_process_that_was_never_probed():
         twice = rows(job.pid, "SELECT count(*) AS n FROM python.memory")[0]["n"]
         assert twice > len(recorded), "two recordings are one table"
         listed = rows(job.pid, "SELECT rows FROM probing.tables WHERE name = 'python.memory'")
-        assert listed == [{"rows": twice}]
+        assert listed == [{"rows": twice - 1}]
         os.kill(job.pid, signal.SIGKILL)
         job.process.wait()
-        assert rows(job.pid, "SELECT count(*) AS n FROM python.memory") == [{"n": twice}]
+        assert rows(job.pid, "SELECT count(*) AS n FROM python.memory") == [{"n": twice - 1}]
         assert [row["rows"] > 0 for row in json.loads(probe(job.pid, "tables", "--format", "json").stdout) if row["table"] == "python.memory"] == [True, True]
         found = memory(job.pid)
         assert found["dead"] and found["heap_blocks"] > 1000 and found["growth_bytes_per_minute"] > 0
@@ -200,7 +199,7 @@ def test_gpu_metrics_has_a_row_a_second_and_gpu(stand_in):
                            "memory_total_mb": 81920, "temperature_c": 41, "power_w": 312.5, "sm_clock_mhz": None, "process_memory_mb": 512}
         assert seen[1]["temperature_c"] == 42 and seen[1]["gpu_util"] is None and seen[1]["process_memory_mb"] is None
         assert rows(job.pid, "SELECT avg(gpu_util) AS util FROM gpu_metrics WHERE timestamp > now() - 60") == [{"util": 75}]
-        assert {row["gpu_bytes"] for row in rows(job.pid, "SELECT gpu_bytes FROM python.memory")} == {512 << 20}
+        assert {row["gpu_bytes"] for row in rows(job.pid, "SELECT gpu_bytes FROM python.memory WHERE timestamp < (SELECT max(timestamp) FROM python.memory)")} == {512 << 20}
         env = {"LD_LIBRARY_PATH": str(stand_in["whole"]), "STAND_IN": "two", "STAND_IN_PID": str(job.pid)}
         assert memory(job.pid, env=env)["gpu_bytes"] == memory(job.pid)["gpu_bytes"] == 512 << 20, "now, and as last recorded"
 

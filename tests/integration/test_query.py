@@ -313,3 +313,67 @@ def test_of_many_processes_none_is_left_out_without_a_word(tmp_path):
         for sleeper in sleepers:
             sleeper.kill()
             sleeper.wait()
+
+
+EMPTY = {
+    "SELECT * FROM python.torch_trace": "probing.torch.profiling=on",
+    "SELECT count(*) FROM profiling_data": "probing.torch.profiling=on",
+    "SELECT epoch, avg(loss) FROM training_logs GROUP BY epoch": "track VARIABLE@FUNCTION",
+    "SELECT * FROM memory_allocations": "probing.memory.sampling=on",
+    "SELECT src_rank FROM comm_metrics": "probing.torch.profiling=on",
+    "SELECT * FROM python.variables": "watch VARIABLE@FUNCTION",
+    "SELECT * FROM python.samples s JOIN python.stacks USING (stack)": "record",
+}
+
+
+def test_a_table_that_is_empty_says_once_what_fills_it():
+    with jobs.python() as job:
+        assert probe(job.pid, "inject").returncode == 0
+        for sql, word in EMPTY.items():
+            done = probe(job.pid, "query", "--format", "json", sql)
+            notes = [line for line in done.stderr.splitlines() if "is empty" in line]
+            assert done.returncode == 0 and len(notes) == 1 and word in notes[0], (sql, done.stderr)
+        jobs.wait_until(lambda: rows(job.pid, "SELECT * FROM memory_usage"), what="a row")
+        done = probe(job.pid, "query", "SELECT * FROM memory_usage WHERE memory_mb < 0")
+        assert done.returncode == 0 and "is empty" not in done.stderr, "it has rows, of which none is asked for"
+
+
+def test_a_table_has_the_same_columns_before_its_first_row():
+    """By the manual's own list of what a process records without torch."""
+    names = "SELECT table_name AS t, list(column_name ORDER BY column_index) AS c FROM duckdb_columns() WHERE database_name = 'memory' GROUP BY ALL"
+    code = """
+import probing, time
+def work(x):
+    y = x + 1
+    return y
+probing.log(epoch=1, loss=0.5)
+probing.register("numbers", "static", "mine", lambda: [{"n": 1}])
+print("ready", flush=True)
+while True:
+    work(1)
+    time.sleep(0.01)
+"""
+    with jobs.python("import time\nprint('ready', flush=True)\ntime.sleep(600)") as bare, jobs.python(code, env={"PYTHONPATH": str(jobs.TOP / "python")}) as job:
+        assert probe(bare.pid, "inject").returncode == 0
+        before = {row["t"]: row["c"] for row in rows(bare.pid, names)}
+        jobs.wait_until(lambda: rows(job.pid, "SELECT * FROM memory_usage"), what="a row")
+        assert probe(job.pid, "watch", "y@work", "--duration", "200ms").returncode == 0
+        assert probe(job.pid, "break", f"{job.script}:4", "--log", "x={x}").returncode == 0
+        assert probe(job.pid, "record", "--duration", "1s").returncode == 0
+        after = {row["t"]: row["c"] for row in rows(job.pid, names)}
+        recorded = [row["name"].split(".")[-1] for row in rows(job.pid, "SELECT name FROM probing.tables WHERE kind = 'recorded' AND rows > 0")]
+        assert {"memory_usage", "variables", "break_hits", "registered", "training_logs", "samples", "sampling", "memory"} <= set(recorded), recorded
+        assert {name: after[name] for name in recorded if name in before and name != "training_logs"} == {name: before[name] for name in recorded if name in before and name != "training_logs"}
+
+
+def test_pythons_memory_has_a_row_without_a_recorder():
+    with jobs.python("import time\nkeep = [object() for _ in range(100000)]\nprint('ready', flush=True)\ntime.sleep(600)") as job:
+        for _ in range(2):
+            row, = rows(job.pid, "SELECT * FROM python.memory")
+            status = open(f"/proc/{job.pid}/statm").read().split()
+            assert row["pid"] == job.pid and abs(row["rss_bytes"] - int(status[1]) * os.sysconf("SC_PAGESIZE")) < 4 << 20, row
+            assert row["heap_bytes"] is None or row["heap_bytes"] > 100000 * 16
+            assert probe(job.pid, "inject").returncode == 0
+        said = [int(probe(job.pid, "eval", "__import__('sys').getallocatedblocks()").stdout) for _ in range(2)][1]
+        blocks = rows(job.pid, "SELECT heap_blocks AS n FROM python.memory")[0]["n"]
+        assert blocks is None or abs(blocks - said) < 0.1 * said, (blocks, said)

@@ -82,7 +82,7 @@ def test_columns_that_are_called_alike_and_statements_that_are_many():
     assert rows == [{"a": 1, "a_1": 2, "a_1_1": 3}]
     assert probing.query("SELECT 1 AS a; SELECT 2 AS b WHERE false").columns == ["b"]
     assert probing.query("SELECT {'columns': 1} AS a")[0] == {"a": {"columns": 1}}
-    assert "GROUP BY ALL" in probing.query("SELECT src_rank, avg(latency_ms) FROM comm_metrics").notes[-1]
+    assert "GROUP BY ALL" in probing.query("SELECT src_rank, avg(latency_ms) FROM comm_metrics").notes[0]
 
 
 def test_another_process_is_asked_by_pid():

@@ -91,6 +91,10 @@ def test_every_collective_is_a_row_also_those_of_the_reducer_and_one_that_hangs(
         assert (sent["bytes"], sent["src_rank"], sent["dst_rank"], sent["tensor_shape"]) == (40, 0, 1, "10") and "job.py:" in sent["location"]
         assert next(row for row in rows if row["op"] == "all_reduce")["bytes"] is None, "of an inference: only that it was"
         assert query(job, "SELECT sum(bytes) AS n FROM comm_metrics WHERE operation = 'send'")[0]["n"] == 40
+        between = query(job, "SELECT src_rank, dst_rank, count(*) AS n FROM comm_metrics GROUP BY ALL ORDER BY ALL")
+        # The broadcast is of rank 1; of the others the destination is the whole group. Of the inference it is only known that it was.
+        assert [(row["src_rank"], row["dst_rank"]) for row in between] == [(0, -1), (0, 1), (1, -1), (None, -1)], between
+        assert sum(row["n"] for row in between) >= counted
         say("hang")
         hanging = "SELECT op, bytes, location FROM python.comm_collective WHERE done IS NULL AND timestamp < now() - INTERVAL 200 MILLISECONDS"
         jobs.wait_until(lambda: [row["bytes"] for row in query(job, hanging)] == [4936], 20, "the hang")

@@ -147,6 +147,19 @@ def test_tensors_that_are_kept_by_mistake_are_counted_and_the_line_is_named():
         assert watched() == [{"file": str(EXAMPLES / "leak.py"), "line": line, "operation": "remember()"}]
 
 
+def test_the_query_for_leaks_puts_the_culprit_first():
+    with jobs.start(sys.executable, EXAMPLES / "leak.py", "--steps", "100000", ready="step 0", ready_seconds=90) as job:
+        kept = lambda: query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NULL AND shape = '64x128'")[0]["n"]
+        assert probe(job.pid, "config", "probing.memory.sampling=on,interval=64KB").returncode == 0
+        before = kept()
+        jobs.wait_until(lambda: kept() >= before + 1500, 120, "batches that are kept")
+        grown = (kept() - before) * 64 * 128 * 4
+        found = query(job.pid, """SELECT function_name, sum(allocated_bytes) as total_alloc FROM memory_allocations
+                                  WHERE timestamp > now() - interval '1 hour' GROUP BY function_name ORDER BY total_alloc DESC""")
+        assert found[0]["function_name"] == "remember", found[:5]
+        assert 0.75 < found[0]["total_alloc"] / grown < 1.35, (found[:3], grown)
+
+
 def test_sampled_allocations_name_the_line_that_keeps_tensors():
     line = next(number for number, text in enumerate((EXAMPLES / "leak.py").read_text().splitlines(), 1) if "batch.clone()" in text)
     with jobs.start(sys.executable, EXAMPLES / "leak.py", "--steps", "100000", ready="step 0", ready_seconds=90) as job:

@@ -47,6 +47,11 @@ static int read_backtrace(struct pb_table *t, const struct pb_live_source *sourc
     return source->backtrace ? source->backtrace(source->arg, source->pid, source->locals, t, err) : 0;
 }
 
+static int read_memory_now(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
+{
+    return source->memory ? source->memory(source->arg, source->pid, t, err) : 0;
+}
+
 /* --- probing.tables and probing.columns --- */
 
 enum { T_NAME, T_KIND, T_IN_TARGET, T_ROWS, T_BYTES, T_FIRST, T_LAST, T_DROPPED, T_RECYCLED, T_COMMENT };
@@ -341,9 +346,10 @@ static const struct {
     {"system.process", pb_live_process, true},  {"system.threads", pb_live_threads, true},
     {"system.maps", pb_live_maps, true},        {"system.fds", pb_live_fds, true},
     {"system.envs", pb_live_envs, true},        {"system.cgroup", pb_live_cgroup, true},
-    {"python.backtrace", read_backtrace, true}, {"probing.config", read_config, false},
-    {"probing.tables", read_tables, false},     {"probing.columns", read_columns, false},
-    {"probing.audit", pb_live_audit, false},    {"probing.sources", read_sources, false},
+    {"python.backtrace", read_backtrace, true}, {"python.memory_now", read_memory_now, true},
+    {"probing.config", read_config, false},     {"probing.tables", read_tables, false},
+    {"probing.columns", read_columns, false},   {"probing.audit", pb_live_audit, false},
+    {"probing.sources", read_sources, false},
 };
 
 bool pb_live_has_nothing(const char *name, const struct pb_live_source *source)

@@ -45,6 +45,8 @@ struct pb_live_source {
     /* Adds a row to python.backtrace for each frame; locals: with its variables. */
     int (*backtrace)(void *arg, pid_t pid, bool locals, struct pb_table *to, struct pb_err *err);
     bool locals;
+    /* Adds the row of python.memory_now. */
+    int (*memory)(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err);
     void *arg;
 };
 

@@ -129,6 +129,15 @@ static const struct pb_column backtrace[] = {
 static const struct pb_column memory_usage[] = {
     TIME,
     {"memory_mb", PB_F64, 0, "MB", "memory in RAM"},
+    {"vms_mb", PB_F64, 0, "MB", "address space"},
+    {"swap_mb", PB_F64, 0, "MB", "swapped out"},
+    {"minor_faults", PB_I64, 0, NULL, "page faults served from memory, since start"},
+    {"major_faults", PB_I64, 0, NULL, "page faults that read from disk, since start"},
+    {"cpu_user_s", PB_F64, 0, "s", "CPU time in user code, since start"},
+    {"cpu_system_s", PB_F64, 0, "s", "CPU time in the kernel, since start"},
+    {"threads", PB_I32, 0, NULL, "threads alive"},
+    {"voluntary_switches", PB_I64, 0, NULL, "times it gave up the CPU, since start"},
+    {"involuntary_switches", PB_I64, 0, NULL, "times the CPU was taken away, since start"},
 };
 static const struct pb_column python_memory[] = {
     TIME,
@@ -312,6 +321,7 @@ static const struct pb_column variables[] = {
      "assigned, in place, first: it had the value when it was first seen, or tracked"},
     {"thread_id", PB_I64, 0, NULL, "as the kernel numbers it"},
     {"note", PB_STRING, 0, NULL, "how many changes before this one have no row"},
+    {"operation", PB_STRING, 0, NULL, "of a change in place, as the line has it: add_, +=, []=, step()"},
 };
 static const struct pb_column training_logs[] = {
     TIME,
@@ -429,6 +439,67 @@ static const struct pb_column stacks[] = {
     {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
 };
 
+/* Both written by src/profile/store.c. */
+static const struct pb_column hangs[] = {
+    TIME,
+    {"pid", PB_I32, 0, NULL, "process"},
+    {"tid", PB_I32, 0, NULL, "thread id"},
+    {"thread", PB_STRING, 0, NULL, "name of the thread"},
+    {"process", PB_STRING, 0, NULL, "rank or pid"},
+    {"depth", PB_I32, 0, NULL, "0: the innermost frame"},
+    {"function", PB_STRING, 0, NULL, "function"},
+    {"file", PB_STRING, 0, NULL, "file of its source"},
+    {"line", PB_I32, 0, NULL, "line it is at"},
+    {"locals", PB_STRING, 0, NULL, "name = value, a line each"},
+    {"seconds", PB_F64, 0, "s", "without progress when it was taken"},
+    {"verdict", PB_STRING, 0, NULL, "what the process waits for, where that is known"},
+};
+static const struct pb_column sampling[] = {
+    TIME,
+    {"ticks", PB_I64, 0, NULL, "instants at which all threads were looked at"},
+    {"asleep", PB_I64, 0, NULL, "stacks read while the thread slept"},
+    {"interrupted", PB_I64, 0, NULL, "in an interrupt of its CPU"},
+    {"preempted", PB_I64, 0, NULL, "while it waited for our CPU"},
+    {"stopped", PB_I64, 0, NULL, "while it was stopped"},
+    {"refused", PB_I64, 0, NULL, "no allowed way could prove the stack"},
+    {"failed", PB_I64, 0, NULL, "could not be read"},
+    {"truncated", PB_I64, 0, NULL, "samples whose stack is cut"},
+    {"late", PB_I64, 0, NULL, "instants that had passed before we came"},
+};
+/* Written by python/probing/_break.py. */
+static const struct pb_column break_hits[] = {
+    TIME,
+    {"id", PB_I64, 0, NULL, "the number of the breakpoint"},
+    {"file", PB_STRING, 0, NULL, "of its source"},
+    {"line", PB_I32, 0, NULL, "of the place"},
+    {"function", PB_STRING, 0, NULL, "the place is in"},
+    {"thread_id", PB_I64, 0, NULL, "as the kernel numbers it"},
+    {"stopped", PB_BOOL, 0, NULL, "whether the thread was held"},
+    {"message", PB_STRING, 0, NULL, "of a log point; what changed"},
+    {"error", PB_STRING, 0, NULL, "why the condition or the message has no value"},
+    {"note", PB_STRING, 0, NULL, "how many hits before this one have no row"},
+};
+/* Written by python/probing/_profile.py. */
+static const struct pb_column profile_hotspot[] = {
+    TIME,
+    {"capture_id", PB_I64, 0, NULL, "which capture of this process"},
+    {"steps", PB_I64, 0, NULL, "that were captured"},
+    {"bucket_kind", PB_STRING, 0, NULL, "cpu_op, kernel, ..."},
+    {"bucket_name", PB_STRING, 0, NULL, "the operator or kernel"},
+    {"self_us", PB_F64, 0, "us", "outside of others that it calls"},
+    {"wall_us", PB_F64, 0, "us", "with others that it calls"},
+    {"calls", PB_I64, 0, NULL, "how often it was called"},
+    {"pct_of_capture", PB_F64, 0, NULL, "self_us of all of its kind's, in percent"},
+};
+/* Written by src/agent/live.c. */
+static const struct pb_column registered[] = {
+    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was registered, UTC"},
+    {"name", PB_STRING, 0, NULL, "of the table"},
+    {"kind", PB_STRING, 0, NULL, "as the program named it"},
+    {"function", PB_STRING, 0, NULL, "where its rows come from"},
+    {"active", PB_BOOL, 0, NULL, "false: taken back"},
+};
+
 static const struct pb_column exceptions[] = {PB_EXCEPTIONS_COLUMNS(PB_CRASH_COLUMN)};
 static const struct pb_column crash_frames[] = {PB_CRASH_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
 static const struct pb_column hang_frames[] = {PB_HANG_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
@@ -444,12 +515,19 @@ static const struct pb_column sources[] = {
 
 #define LIVE(n, c, list)                                                                                     \
     {                                                                                                        \
-        {.name = n, .comment = c, COLUMNS(list), .heap_percent = 60}, true                                   \
+        {.name = n, .comment = c, COLUMNS(list), .heap_percent = 60}, true, NULL                             \
     }
-#define RECORDED(n, c, list)                                                                                 \
+#define RECORDED(n, c, list, by)                                                                             \
     {                                                                                                        \
-        {.name = n, .comment = c, COLUMNS(list)}, false                                                      \
+        {.name = n, .comment = c, COLUMNS(list)}, false, by                                                  \
     }
+
+/* How a table is filled: what a person reads when it is empty. */
+#define BY_TORCH  "probing -t PID config probing.torch.profiling=on"
+#define BY_RECORD "probing -t PID record"
+#define BY_TRACK  "probing -t PID track VARIABLE@FUNCTION"
+#define BY_WATCH  "probing -t PID watch VARIABLE@FUNCTION"
+#define BY_CATCH  "probing -t PID catch"
 
 const struct pb_known pb_known[] = {
     LIVE("system.process", "the process as the kernel sees it, one row", process),
@@ -459,46 +537,66 @@ const struct pb_known pb_known[] = {
     LIVE("system.envs", "its environment at start, secrets masked", envs),
     LIVE("system.cgroup", "limits and use of its control group", cgroup),
     LIVE("python.backtrace", "the Python stack of every thread, read from outside", backtrace),
+    LIVE("python.memory_now", "memory of the Python runtime at the moment of the query", python_memory),
     LIVE("probing.config", "the settings of the process, or of this tool where none is named", config),
     LIVE("probing.tables", "every table there is", tables),
     LIVE("probing.columns", "every column there is, with unit and meaning", columns_of),
     LIVE("probing.audit", "what was changed through your service: eval, settings, commands", audit),
     /* The last live table: it lists the failures of those before it. */
     LIVE("probing.sources", "the processes of this query, and what of them could not be read", sources),
-    RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage),
-    RECORDED("python.memory", "memory of the Python runtime over time", python_memory),
+    RECORDED("memory_usage", "what the process takes of the machine, a row a second", memory_usage, NULL),
+    RECORDED("python.memory", "memory of the Python runtime: recorded rows, and one of now", python_memory,
+             BY_RECORD),
     /* Before the table whose view reads them (worker/derived.c). */
-    RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given",
-             training_logs),
-    RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step),
-    RECORDED("python.torch_memory", "rows of python.torch_trace with memory, of some steps", torch_memory),
-    RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace),
-    RECORDED("python.torch_step_timing", "python.torch_step under other names", torch_step_timing),
+    RECORDED("training_logs", "a row a step: tracked variables and what probing.log was given", training_logs,
+             BY_TRACK ", or probing.log(epoch=..., loss=...) in the program"),
+    RECORDED("python.torch_step", "steps of a training, or of an inference, with their phases", torch_step,
+             BY_TORCH),
+    RECORDED("python.torch_memory", "rows of python.torch_trace with memory, of some steps", torch_memory,
+             BY_TORCH),
+    RECORDED("python.torch_trace", "modules and phases of torch, with their times", torch_trace, BY_TORCH),
+    RECORDED("python.torch_step_timing", "python.torch_step under other names", torch_step_timing, BY_TORCH),
     RECORDED("python.variables", "changes of variables that are watched, and values that are tracked",
-             variables),
-    RECORDED("python.trace_variables", "python.variables under other names", trace_variables),
-    RECORDED("python.torch_gpu", "modules and phases of torch on GPUs, of some steps", torch_gpu),
-    RECORDED("python.torch_loader", "batches of data loaders: the wait, and the worker", torch_loader),
-    RECORDED("python.torch_overhead", "what recording torch costs, as measured in the job", torch_overhead),
-    RECORDED("python.modules", "torch modules that are alive, at the moment of the query", modules),
-    RECORDED("python.tensors", "torch tensors that are alive, at the moment of the query", tensors),
-    RECORDED("python.optimizers", "torch optimizers that are alive, at the moment of the query", optimizers),
-    RECORDED("python.alerts", "what is wrong with the job, as the agent noticed it", alerts),
-    RECORDED("probing.log", "what the agent did by itself, and why", agent_log),
-    RECORDED("python.samples", "stacks sampled over time", samples),
-    RECORDED("python.stacks", "frames of the sampled stacks", stacks),
-    RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event),
-    RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions),
-    RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames),
-    RECORDED(PB_HANG_FRAMES_NAME, PB_HANG_FRAMES_ABOUT, hang_frames),
+             variables, BY_WATCH ", or " BY_TRACK),
+    RECORDED("python.trace_variables", "python.variables under other names", trace_variables,
+             BY_WATCH ", or " BY_TRACK),
+    RECORDED("python.torch_gpu", "modules and phases of torch on GPUs, of some steps", torch_gpu, BY_TORCH),
+    RECORDED("python.torch_loader", "batches of data loaders: the wait, and the worker", torch_loader,
+             BY_TORCH),
+    RECORDED("python.torch_overhead", "what recording torch costs, as measured in the job", torch_overhead,
+             BY_TORCH),
+    RECORDED("python.profile_hotspot", "operators and kernels of captured steps", profile_hotspot,
+             "probing -t PID torch profile"),
+    RECORDED("python.modules", "torch modules that are alive, at the moment of the query", modules, NULL),
+    RECORDED("python.tensors", "torch tensors that are alive, at the moment of the query", tensors, NULL),
+    RECORDED("python.optimizers", "torch optimizers that are alive, at the moment of the query", optimizers,
+             NULL),
+    RECORDED("python.alerts", "what is wrong with the job, as the agent noticed it", alerts, BY_TORCH),
+    RECORDED("probing.log", "what the agent did by itself, and why", agent_log, NULL),
+    RECORDED("probing.registered", "tables whose rows come from a function", registered,
+             "probing.register(...) in the program"),
+    RECORDED("python.samples", "stacks sampled over time", samples, BY_RECORD),
+    RECORDED("python.stacks", "frames of the sampled stacks", stacks, BY_RECORD),
+    RECORDED("python.sampling", "how the samples were taken, a row a second", sampling, BY_RECORD),
+    RECORDED("python.hangs", "all stacks with locals when there was no progress", hangs,
+             BY_RECORD " --watchdog 30s"),
+    RECORDED("python.trace_event", "spans and events that the program tells of itself", trace_event,
+             "probing -t PID trace FUNCTION, or probing.span in the program"),
+    RECORDED("python.break_hits", "hits of breakpoints and log points", break_hits,
+             "probing -t PID break FILE:LINE"),
+    RECORDED(PB_EXCEPTIONS_NAME, PB_EXCEPTIONS_ABOUT, exceptions, BY_CATCH),
+    RECORDED(PB_CRASH_FRAMES_NAME, PB_CRASH_FRAMES_ABOUT, crash_frames, BY_CATCH),
+    RECORDED(PB_HANG_FRAMES_NAME, PB_HANG_FRAMES_ABOUT, hang_frames, BY_TORCH),
     /* Before the table whose view reads it. */
-    RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective),
-    RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics),
+    RECORDED("python.comm_collective", "collectives and transfers of torch.distributed", comm_collective,
+             BY_TORCH),
+    RECORDED("comm_metrics", "collectives and transfers between ranks", comm_metrics, BY_TORCH),
     RECORDED("profiling_data", "all that was timed: modules, phases, spans, calls, collectives",
-             profiling_data),
-    RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics),
+             profiling_data, BY_TORCH),
+    RECORDED("gpu_metrics", "use of the GPUs, a row a second and GPU", gpu_metrics,
+             BY_RECORD ", where there is a GPU"),
     RECORDED("memory_allocations", "memory allocated by Python and torch, sampled by bytes",
-             memory_allocations),
+             memory_allocations, "probing -t PID config probing.memory.sampling=on"),
 };
 const unsigned pb_nknown = sizeof(pb_known) / sizeof(pb_known[0]);
 
@@ -512,12 +610,14 @@ const struct pb_known *pb_known_find(const char *name)
     return NULL;
 }
 
-bool pb_known_by_recorder(const char *schema, const char *name)
+const char *pb_known_filled_by(const char *schema, const char *name)
 {
-    static const char *const python[] = {"samples", "stacks", "hangs", "sampling", "memory"};
-
-    for (size_t i = 0; i < sizeof(python) / sizeof(python[0]); i++)
-        if (strcmp(schema, "python") == 0 && strcmp(name, python[i]) == 0)
-            return true;
-    return strcmp(schema, "main") == 0 && strcmp(name, "gpu_metrics") == 0;
+    for (unsigned i = 0; i < pb_nknown; i++) {
+        const char *full = pb_known[i].spec.name, *dot = strchr(full, '.');
+        size_t n = dot ? (size_t)(dot - full) : 4;
+        if (strcmp(dot ? dot + 1 : full, name) == 0 && strlen(schema) == n &&
+            strncmp(dot ? full : "main", schema, n) == 0)
+            return pb_known[i].filled_by;
+    }
+    return NULL;
 }

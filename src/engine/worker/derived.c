@@ -55,10 +55,21 @@
 
 #define BACKTRACE "SELECT *, NULL::BIGINT AS ip, 'Python' AS frame_type FROM (%1$s)%2$s"
 
-/* Rows that a program recorded itself, and collectives. */
+/* Rows that a program recorded itself, and collectives. Between which ranks the data of a collective moves
+ * is not known: source is the root or this rank, destination the root or -1, all ranks of the group. */
 #define COMM_METRICS                                                                                         \
-    "%1$s UNION ALL BY NAME SELECT timestamp, op AS operation, src_rank, dst_rank, bytes,"                   \
-    " duration_ms AS latency_ms%2$s FROM memory.python.comm_collective"
+    "%1$s UNION ALL BY NAME SELECT timestamp, op AS operation, coalesce(src_rank, global_rank) AS src_rank," \
+    " coalesce(dst_rank, -1) AS dst_rank, bytes, duration_ms AS latency_ms%2$s"                              \
+    " FROM memory.python.comm_collective"
+
+/* Rows of `record`, and one of this moment. */
+#define MEMORY "%1$s UNION ALL BY NAME SELECT *%2$s FROM memory.python.memory_now"
+
+/* allocated_bytes answers "who holds the memory": a block that was freed, or of which it is not known,
+ * holds none. What was allocated in all, freed or not, is gross_bytes. */
+#define MEMORY_ALLOCATIONS                                                                                   \
+    "SELECT * REPLACE (CASE WHEN freed IS NULL AND followed IS NOT FALSE THEN allocated_bytes ELSE 0 END"    \
+    " AS allocated_bytes), allocated_bytes AS gross_bytes FROM (%1$s)%2$s"
 
 /* Steps under the predecessor's names. In one of 32 steps it records no modules, for comparison: a shadow
  * step. */
@@ -104,6 +115,8 @@ static const struct {
     {"python", "trace_event", TRACE_EVENT, ""},
     {"python", "backtrace", BACKTRACE, ""},
     {"main", "comm_metrics", COMM_METRICS, ", rank, target_pid"},
+    {"main", "memory_allocations", MEMORY_ALLOCATIONS, ""},
+    {"python", "memory", MEMORY, ""},
     {"main", "profiling_data", PROFILING_DATA, ", rank, target_pid"},
 };
 #define DERIVED (sizeof(derived) / sizeof(derived[0]))

@@ -373,6 +373,8 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
     e->scans.threads = e->ordered ? 1 : e->threads;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         r = pb_statement_run(e, s.at[i], err);
+    if (r == 0 && !q->over)
+        pb_prepare_note_empty(e);
     release_statements(&s);
     return r;
 }

@@ -86,6 +86,8 @@ int pb_prepare_tables(struct pb_engine *e, struct pb_err *err);
 int pb_prepare_again(struct pb_engine *e, enum pb_cat_copies copies, struct pb_err *err);
 int pb_prepare_settled(struct pb_engine *e, struct pb_err *err);
 bool pb_prepare_is_settled(const struct pb_engine *e);
+/* After the statements: one note that says why a table they name is empty. */
+void pb_prepare_note_empty(struct pb_engine *e);
 int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err);
 
 /* statement.c: runs a statement and sends its rows. */

@@ -7,6 +7,7 @@
 #include "engine/shared/bounds.h"
 #include "engine/shared/known.h"
 #include "engine/worker/archive_scan.h"
+#include "engine/worker/derived.h"
 #include "engine/worker/scan.h"
 
 #include <errno.h>
@@ -186,19 +187,6 @@ static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err
     return r;
 }
 
-static void note_empty(struct pb_engine *e, const struct pb_cat_table *t)
-{
-    const struct pb_catalog *c = &e->request->catalog;
-
-    if (t->live || t->nparts || t->narchived || c->nsources == 0 || c->sources[0].pid == 0)
-        return;
-    if (pb_known_by_recorder(t->schema, t->name))
-        pb_engine_note(e, "%s is empty: it was not recorded (probing -t PID record%s)", t->name,
-                       strcmp(t->name, "gpu_metrics") == 0 ? ", where there is a GPU" : "");
-    else if (e->request->no_agent)
-        pb_engine_note(e, "%s is empty: the process is not probed yet (probing -t PID inject)", t->name);
-}
-
 static void note_range(struct pb_engine *e, const struct pb_cat_table *t)
 {
     char text[32];
@@ -221,12 +209,7 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
      * rows: every new snapshot would need another request for files. */
     if (!t->touched || e->opaque || e->several || t->narchived)
         t->copies = PB_COPY_ALL;
-    if (r == 0)
-        r = pb_catalog_take(t, err);
-    if (r < 0)
-        return r;
-    note_empty(e, t);
-    return 0;
+    return r == 0 ? pb_catalog_take(t, err) : r;
 }
 
 static int make_enums(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
@@ -321,4 +304,50 @@ int pb_prepare_tables(struct pb_engine *e, struct pb_err *err)
             r = make_enums(e, t, err);
     }
     return r;
+}
+
+/* --- why a table is empty --- */
+
+static bool has_rows(const struct pb_cat_table *t)
+{
+    return t->nrows || t->segments_skipped || t->narchived;
+}
+
+/* Whether one of the tables that the view of t reads has rows, or (parts) exists in a process: the tables
+ * that were read but that no statement names. */
+static bool sources_have(const struct pb_engine *e, bool parts)
+{
+    const struct pb_catalog *c = &e->request->catalog;
+
+    for (unsigned i = 0; i < c->ntables; i++) {
+        const struct pb_cat_table *t = c->tables[i];
+        if (t->taken && !t->touched && (parts ? !t->live && t->nparts : has_rows(t)))
+            return true;
+    }
+    return false;
+}
+
+void pb_prepare_note_empty(struct pb_engine *e)
+{
+    const struct pb_catalog *c = &e->request->catalog;
+
+    for (unsigned i = 0; c->nsources && c->sources[0].pid && !e->opaque && i < c->ntables; i++) {
+        const struct pb_cat_table *t = c->tables[i];
+        const char *by = pb_known_filled_by(t->schema, t->name), *schema = t->schema, *dot = ".";
+        bool derived = pb_derived_is(t);
+        if (!t->touched || !t->taken || t->live || has_rows(t) || (derived && sources_have(e, false)))
+            continue;
+        if (strcmp(schema, "main") == 0)
+            schema = dot = "";
+        if (by && !t->nparts && !(derived && sources_have(e, true)))
+            pb_engine_note(e, "%s%s%s is empty: it was not recorded (%s)", schema, dot, t->name, by);
+        else if (by)
+            pb_engine_note(e, "%s%s%s is empty: there was nothing to record yet", schema, dot, t->name);
+        else if (e->request->no_agent)
+            pb_engine_note(e, "%s%s%s is empty: the process is not probed yet (probing -t PID inject)",
+                           schema, dot, t->name);
+        else
+            continue;
+        return; /* one note says enough */
+    }
 }

@@ -13,6 +13,7 @@ import { median, ms, PARTS } from "./torch";
 
 const steps_sql = (within: string) => `SELECT rank, target_pid, step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms FROM python.torch_step${within} QUALIFY row_number() OVER (PARTITION BY target_pid ORDER BY step DESC) <= 160 ORDER BY step`;
 const COMM = "SELECT op, group_name, rank, count(*) AS calls, avg(bytes) AS bytes, avg(duration_ms) AS ms, count(*) FILTER (WHERE done IS NULL) AS open FROM python.comm_collective GROUP BY ALL ORDER BY op, group_name, rank";
+const BETWEEN = "SELECT src_rank, dst_rank, count(*) AS calls, avg(bytes) AS bytes, avg(latency_ms) AS ms FROM comm_metrics WHERE src_rank IS NOT NULL GROUP BY ALL ORDER BY ALL LIMIT 4096";
 const MEASURES: Record<string, string> = { duration_ms: "step time", own: "time before the backward", data_ms: "data", forward_ms: "forward", backward_ms: "backward", optimizer_ms: "optimizer" };
 const SCALE = ["--df-less-2", "--df-less", "--df-same", "--df-more", "--df-more-2", "--st-loader"];
 
@@ -108,6 +109,18 @@ function Collectives({ chosen }: { chosen: Chosen }) {
   );
 }
 
+// Sources are rows and destinations columns. A collective moves data between ranks that nobody counts: its destination is all of the group (-1).
+function Matrix({ chosen }: { chosen: Chosen }) {
+  const rows = useLive<Row[]>(with_args("/api/v1/query", { ...chosen }), 5000, BETWEEN), of = rows.data ?? [], numbers = (key: string) => [...new Set(of.map((r) => Number(r[key])))].sort((a, b) => a - b), from = numbers("src_rank"), to = numbers("dst_rank"), at = new Map(of.map((r) => [`${Number(r.src_rank)} ${Number(r.dst_rank)}`, r]));
+  if (!of.length || from.length > 64) return null;
+  return (
+    <>
+      <div class="sec"><h2>From rank to rank</h2><span class="say">mean time and bytes a call; all: a collective of the group</span><span class="gap" /><a href={href("sql", { q: BETWEEN })}>As SQL</a></div>
+      <table><thead><tr><th>From</th>{to.map((d) => <th key={d} class="num">{d < 0 ? "all" : `rank ${d}`}</th>)}</tr></thead><tbody>{from.map((s) => <tr key={s}><td>rank {s}</td>{to.map((d) => { const r = at.get(`${s} ${d}`); return <td key={d} class={`num ${r ? "" : "dim"}`} title={r ? `${count(Number(r.calls))} calls` : ""}>{r ? <>{r.ms === null ? "open" : ms(Number(r.ms))} <span class="dim">{bytes(Number(r.bytes ?? 0))}</span></> : ""}</td>; })}</tr>)}</tbody></table>
+    </>
+  );
+}
+
 function WhyStep({ cells, step, pid }: { cells: Cells; step: number; pid: string }) {
   const mine = [...cells.at.values()].filter((r) => String(r.target_pid) === pid), of = cells.at.get(`${pid} ${step}`), rank = cells.ranks.find((r) => r.pid === pid)?.rank;
   if (!of) return null;
@@ -151,6 +164,7 @@ export function Ranks({ chosen }: { chosen: Chosen }) {
           <aside>
             {picked && <WhyStep cells={cells} step={picked.step} pid={picked.pid} />}
             <Collectives chosen={chosen} />
+            <Matrix chosen={chosen} />
             <Placement chosen={chosen} pick={(rank) => { const t = targets.data?.find((q) => String(q.rank) === rank && cells.ranks.some((r) => r.pid === String(q.pid))); if (t) go("torch", { target: String(t.pid), all: null }); }} />
           </aside>
         </div>
