@@ -20,6 +20,12 @@
 enum { TIMEOUT_MS = 30000, NOW_TIMEOUT_MS = 5000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
 enum { PARALLEL = 4 }; /* each process also needs an SQL worker, which takes memory */
 
+/* What is not taken for growth: so much, or so much of what the process has. A line is named that holds at
+ * least this share of the growth. */
+#define NOISE_BYTES   (4.0 * (1 << 20))
+#define NOISE_SHARE   0.01
+#define CULPRIT_SHARE 0.3
+
 /* A few rows of a few cells, as text; NULL is "". */
 struct few {
     char cells[PB_MEMORY_POINTS][CELLS][160];
@@ -102,39 +108,79 @@ static int take_process(const struct pb_query_sources *sources, struct few *few,
     return r;
 }
 
+/* A start takes memory, and a cache fills up: both look like a leak for a while. So only the second half of the
+ * time counts (of two hours at most), and it must go on in its own second half. */
+static double judge_growth(const struct pb_memory *m, double half, double quarter)
+{
+    double changed = fabs(half) / 60 * m->growth_s, noise = NOISE_SHARE * m->rss;
+
+    if (m->recorded_s < PB_MEMORY_JUDGED_S || isnan(half) || isnan(quarter))
+        return NAN;
+    return changed < NOISE_BYTES || changed < noise || half * quarter <= 0 || fabs(quarter) < fabs(half) / 4
+               ? 0
+               : half;
+}
+
+/* Which line holds what was allocated since `from`, microseconds since 1970. */
+static int take_culprit(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+                        const char *from, struct pb_err *err)
+{
+    char sql[512];
+
+    snprintf(
+        sql, sizeof(sql),
+        "SELECT function_name, file, lineno, sum(allocated_bytes) FILTER (timestamp >= make_timestamp(%s)) "
+        "FROM memory_allocations GROUP BY ALL ORDER BY 4 DESC NULLS LAST LIMIT 1",
+        from);
+    int r = ask_sql(sources, sql, few, err);
+    m->sampled = r == 0 && few->n > 0;
+    double held = cell_number(few, 0, 3);
+    if (r < 0 || !m->sampled || !(held > CULPRIT_SHARE * m->growth / 60 * m->growth_s))
+        return r;
+    snprintf(m->function, sizeof(m->function), "%s", few->cells[0][0]);
+    snprintf(m->file, sizeof(m->file), "%s", few->cells[0][1]);
+    m->line = (int)cell_number(few, 0, 2);
+    m->held = held;
+    return 0;
+}
+
 /* Rows of the agent and of `record` together: both have the memory in RAM. */
 static int take_history(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
                         struct pb_err *err)
 {
     static const char *const both =
-        "WITH h AS (SELECT timestamp, memory_mb * 1048576 AS bytes FROM memory_usage UNION ALL "
-        "SELECT timestamp, rss_bytes::DOUBLE FROM pb_scan('python.memory') WHERE pid = %d) ";
-    char sql[1024];
+        "WITH h AS (SELECT epoch(timestamp) AS t, bytes FROM (SELECT timestamp, memory_mb * 1048576 AS bytes "
+        "FROM memory_usage UNION ALL SELECT timestamp, rss_bytes::DOUBLE FROM pb_scan('python.memory') WHERE "
+        "pid = %d) WHERE bytes IS NOT NULL), e AS (SELECT max(t) AS t1, greatest(min(t), max(t) - 7200) AS "
+        "t0 "
+        "FROM h) ";
+    char sql[1024], from[32];
 
     int len = snprintf(sql, sizeof(sql), both, (int)m->pid);
     snprintf(sql + len, sizeof(sql) - (size_t)len,
-             "SELECT count(*), epoch(max(timestamp)) - epoch(min(timestamp)), regr_slope(bytes, "
-             "epoch(timestamp)) * 60, "
-             "arg_max(bytes, timestamp), max(bytes) FROM h WHERE bytes IS NOT NULL");
+             "SELECT count(*), max(t) - min(t), 60 * regr_slope(bytes, t) FILTER (t >= (t0 + t1) / 2), "
+             "60 * regr_slope(bytes, t) FILTER (t >= (t0 + 3 * t1) / 4), arg_max(bytes, t), max(bytes), "
+             "(1e6 * any_value(t0 + t1) / 2)::BIGINT, any_value(t1 - t0) / 2 FROM h, e");
     int r = ask_sql(sources, sql, few, err);
     if (r < 0 || few->n == 0)
         return r;
     m->rows = (unsigned)cell_count(few, 0, 0);
     m->recorded_s = cell_number(few, 0, 1);
-    m->growth = cell_number(few, 0, 2);
+    m->growth_s = cell_number(few, 0, 7);
     if (m->dead) {
-        m->rss = cell_number(few, 0, 3);
-        m->peak = cell_number(few, 0, 4);
+        m->rss = cell_number(few, 0, 4);
+        m->peak = cell_number(few, 0, 5);
     }
+    m->growth = judge_growth(m, cell_number(few, 0, 2), cell_number(few, 0, 3));
+    snprintf(from, sizeof(from), "%s", few->cells[0][6]);
     snprintf(sql + len, sizeof(sql) - (size_t)len,
-             "SELECT avg(bytes) FROM (SELECT bytes, ntile(%d) OVER (ORDER BY timestamp) AS piece FROM h) "
-             "GROUP BY piece "
-             "ORDER BY piece",
+             "SELECT avg(bytes) FROM (SELECT bytes, ntile(%d) OVER (ORDER BY t) AS piece FROM h) "
+             "GROUP BY piece ORDER BY piece",
              (int)PB_MEMORY_POINTS);
     r = ask_sql(sources, sql, few, err);
     for (unsigned i = 0; r == 0 && i < few->n; i++)
         m->points[m->npoints++] = cell_number(few, i, 0);
-    return r;
+    return r == 0 && m->growth > 0 ? take_culprit(sources, few, m, from, err) : r;
 }
 
 /* The newest value of each column: not every row has all. */
@@ -311,7 +357,9 @@ static struct pb_memory nothing_known(pid_t pid)
         .torch_cpu = NAN,
         .torch_cuda = NAN,
         .torch_cuda_reserved = NAN,
-        .gpu = NAN};
+        .gpu = NAN,
+        .growth = NAN,
+        .held = NAN};
 }
 
 /* Runs in a child. */

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "remote/python/heap.h"
 
-enum { PB_MEMORY_POINTS = 60, PB_MEMORY_MAPS = 5 };
+enum { PB_MEMORY_POINTS = 60, PB_MEMORY_MAPS = 5, PB_MEMORY_JUDGED_S = 60 };
 
 /* Bytes; NaN: not known. */
 struct pb_memory {
@@ -20,7 +20,13 @@ struct pb_memory {
     const char *torch_note; /* why torch's memory is unknown although torch is loaded; else NULL */
     /* Over the recorded time; rows 0: nothing was recorded. */
     unsigned rows;
-    double recorded_s, growth; /* bytes a minute */
+    double recorded_s, growth; /* bytes a minute, 0: steady; NaN: recorded for less than PB_MEMORY_JUDGED_S */
+    double growth_s;           /* the time that growth is of: the last part of what was recorded */
+    /* The line that holds most of what was allocated in that time, where it is a good part of the growth. */
+    bool sampled; /* memory_allocations has rows */
+    char function[160], file[160];
+    int line;
+    double held; /* NaN: no line explains it */
     double points[PB_MEMORY_POINTS];
     unsigned npoints;
     struct {

@@ -86,18 +86,43 @@ def test_memory_is_as_the_kernel_says():
         assert found["rows"] == 0 and found["growth_bytes_per_minute"] is None and "not known yet" in probe(job.pid, "memory").stdout
 
 
-def test_growth_is_seen_by_the_agents_rows_and_after_the_end():
-    with jobs.python(GROWS) as job:
-        assert probe(job.pid, "inject").returncode == 0
-        first = int(open(f"/proc/{job.pid}/statm").read().split()[1])
-        begun = time.monotonic()
+STARTS = """
+import time
+keep = []
+for i in range(300):
+    keep.append(bytearray(b"x" * 500000))
+    if i == 20: print("ready", flush=True)
+    time.sleep(0.03)
+time.sleep(600)
+"""
+
+
+def test_growth_is_told_after_a_minute_by_its_line_and_a_start_is_no_leak():
+    """Three programs at once: one that leaks, one of which what allocates is sampled, one that only takes long to start."""
+    leak = GROWS.replace("0.01", "0.02")
+    with jobs.python(leak) as job, jobs.python(leak) as sampled, jobs.python(STARTS) as starts:
+        for each in (job, starts):
+            assert probe(each.pid, "inject").returncode == 0
+        assert probe(sampled.pid, "config", "probing.memory.sampling=on,interval=64KB").returncode == 0
         jobs.wait_until(lambda: memory(job.pid)["rows"] >= 4, what="four rows")
-        grown = (int(open(f"/proc/{job.pid}/statm").read().split()[1]) - first) * 4096 / (time.monotonic() - begun) * 60
-        found = memory(job.pid)
-        assert 0.6 * grown < found["growth_bytes_per_minute"] < 1.6 * grown
+        early = memory(job.pid)
+        assert early["growth_bytes_per_minute"] is None and early["growth_s"] is None
         text = probe(job.pid, "memory").stdout
-        assert "MB a minute" in text and "▁" in text and "█" in text and "Python heap" in text
+        assert "not known yet: " in text and "60 are needed" in text and "MB a minute" not in text
+        jobs.wait_until(lambda: memory(job.pid)["recorded_s"] >= 35, 60, "half a minute")
+        first, begun = int(open(f"/proc/{job.pid}/statm").read().split()[1]), time.monotonic()
+        jobs.wait_until(lambda: min(memory(each.pid)["recorded_s"] for each in (job, sampled, starts)) >= 61, 90, "a minute")
+        grown = (int(open(f"/proc/{job.pid}/statm").read().split()[1]) - first) * 4096 / (time.monotonic() - begun) * 60
+        found, text = memory(job.pid), probe(job.pid, "memory").stdout
+        assert 0.7 * grown < found["growth_bytes_per_minute"] < 1.4 * grown and 29 < found["growth_s"] < 40
+        assert "MB a minute in the last" in text and f"probing -t {job.pid} config probing.memory.sampling=on" in text
+        assert "▁" in text and "█" in text and "Python heap" in text
         assert len(probe(job.pid, "memory", "--format", "csv").stdout.splitlines()) == 2
+        by, text = memory(sampled.pid)["grows_by"], probe(sampled.pid, "memory").stdout
+        assert (by["function"], by["file"], by["line"]) == ("<module>", sampled.script, 6), by
+        assert f"held by <module> ({sampled.script}:6)" in text
+        still = memory(starts.pid)
+        assert still["growth_bytes_per_minute"] == 0 and "none in the last" in probe(starts.pid, "memory").stdout, still
         os.kill(job.pid, signal.SIGKILL)
         job.process.wait()
         dead = memory(job.pid)

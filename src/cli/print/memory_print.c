@@ -32,14 +32,40 @@ static void print_sparkline(const struct pb_memory *m)
     printf("  %.1f to %.1f MB\n", least / MB, most / MB);
 }
 
+/* Which line, or how to find it. */
+static void print_culprit(const struct pb_memory *m)
+{
+    if (!isnan(m->held)) {
+        printf("%-14s %10.1f MB of that are held by ", "", m->held / MB);
+        pb_put_plain(stdout, m->function);
+        fputs(" (", stdout);
+        pb_put_plain(stdout, m->file);
+        printf(":%d)\n", m->line);
+    } else if (m->sampled) {
+        printf("%-14s no line of Python or torch explains it: native code, or memory that is not sampled\n",
+               "");
+    } else if (!m->dead) {
+        printf("%-14s which line: probing -t %d config probing.memory.sampling=on, then this command again\n",
+               "", (int)m->pid);
+    }
+}
+
 static void print_history(const struct pb_memory *m)
 {
-    if (m->rows < 2 || isnan(m->growth)) {
+    if (m->rows < 2) {
         puts(m->dead ? "growth         not known: less than two seconds were recorded"
                      : "growth         not known yet: `probing inject` or `record` keeps a row a second");
         return;
     }
-    printf("%-14s %+10.2f MB a minute, over the %.0f s recorded\n", "growth", m->growth / MB, m->recorded_s);
+    if (isnan(m->growth))
+        printf("%-14s not known%s: %.0f s are recorded, %d are needed\n", "growth", m->dead ? "" : " yet",
+               m->recorded_s, (int)PB_MEMORY_JUDGED_S);
+    else if (m->growth == 0)
+        printf("%-14s none in the last %.0f s\n", "growth", m->growth_s);
+    else
+        printf("%-14s %+10.2f MB a minute in the last %.0f s\n", "growth", m->growth / MB, m->growth_s);
+    if (m->growth > 0)
+        print_culprit(m);
     print_sparkline(m);
 }
 
@@ -108,7 +134,18 @@ void pb_memory_print_json(const struct pb_memory *m)
     put_number("vms_bytes", m->vms);
     put_number("swap_bytes", m->swap);
     put_number("growth_bytes_per_minute", m->growth);
+    put_number("growth_s", isnan(m->growth) ? NAN : m->growth_s);
     put_number("recorded_s", m->recorded_s);
+    printf(", \"grows_by\": ");
+    if (isnan(m->held)) {
+        fputs("null", stdout);
+    } else {
+        fputs("{\"function\": ", stdout);
+        pb_put_json(stdout, m->function, strlen(m->function));
+        fputs(", \"file\": ", stdout);
+        pb_put_json(stdout, m->file, strlen(m->file));
+        printf(", \"line\": %d, \"bytes\": %.0f}", m->line, m->held);
+    }
     printf(", \"rows\": %u, \"history_bytes\": [", m->rows);
     for (unsigned i = 0; i < m->npoints; i++)
         printf("%s%.0f", i ? ", " : "", m->points[i]);
