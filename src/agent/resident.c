@@ -296,8 +296,8 @@ static void tear_down(struct pb_agent *a)
     pb_wake_stop();
     pb_torch_end_blocks();
     pb_probes_end();
-    pb_run_remove(&a->run); /* first: then nothing is copied into it any more */
-    close_tables(a);
+    close_tables(a); /* copies what is left into the directory */
+    pb_run_end(&a->run);
     pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     set_state(PB_AGENT_IDLE);

@@ -41,11 +41,23 @@ static int make_secret(char *ret)
     return 0;
 }
 
-/* The first free name: earlier ones belong to programs that this process ran before exec. */
+/* Whether the run in that directory has ended by detach: it has no secret any more. */
+static int is_ended(int user_fd, const char *name)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/secret", name);
+    return faccessat(user_fd, path, F_OK, 0) < 0 && errno == ENOENT;
+}
+
+/* The first free name: earlier ones belong to programs that this process ran before exec. The run of an agent
+ * that was detached ends here. */
 static int make_run_dir(int user_fd, const char *name, char *ret, size_t size)
 {
     for (int n = 0; n < 1000; n++) {
         snprintf(ret, size, n ? "%s.%d" : "%s", name, n);
+        if (is_ended(user_fd, ret))
+            pb_rundir_remove(user_fd, ret);
         if (mkdirat(user_fd, ret, 0700) == 0)
             return openat(user_fd, ret, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (errno != EEXIST)
@@ -299,6 +311,18 @@ int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *set
     if (r == 0 && renameat(run->dir_fd, PB_SETTINGS_FILE_NEW, run->dir_fd, PB_SETTINGS_FILE) < 0)
         r = -errno;
     return r;
+}
+
+void pb_run_end(struct pb_run *run)
+{
+    if (run->dir_fd >= 0) {
+        unlinkat(run->dir_fd, "control", 0);
+        unlinkat(run->dir_fd, "secret", 0);
+    }
+    close_fd(&run->dir_fd);
+    close_fd(&run->about_fd);
+    run->dir[0] = '\0';
+    close_fd(&run->door[1]);
 }
 
 void pb_run_remove(struct pb_run *run)

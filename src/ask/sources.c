@@ -242,6 +242,21 @@ static int check_tables(int fd, pid_t pid, struct pb_err *err)
     return 0;
 }
 
+/* What the agent of a process left that was detached. -ENOENT: nothing. */
+static int open_detached(const struct pb_ask *ask, pid_t pid)
+{
+    _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
+    struct pb_procinfo process;
+
+    if (pb_procinfo_read(pid, &process, NULL) < 0 || pb_run_left(&process, &run) < 0)
+        return -ENOENT;
+    int fd = pb_run_open_arena(&run, NULL);
+    if (fd >= 0)
+        pb_ask_note(ask, "process %d is not probed any more: these are the rows of before `detach`",
+                    (int)pid);
+    return fd < 0 ? -ENOENT : fd;
+}
+
 /* Runs in a child: opens the tables of a live process. No descriptor: it is not probed. */
 static int open_live(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
@@ -249,6 +264,8 @@ static int open_live(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     char note[256] = "";
 
     int fd = pb_session_open_arena(target->pid, note, err);
+    if (fd == -ENOENT)
+        fd = open_detached(ask, target->pid);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     int r = check_tables(fd, target->pid, err);

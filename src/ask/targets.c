@@ -271,6 +271,18 @@ static void add_ended(struct ended *to, const struct pb_run_id *id)
         to->at[to->n++] = *id;
 }
 
+static bool is_there(pid_t pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+bool pb_targets_is_running(const struct pb_run_id *id)
+{
+    struct pb_procinfo info;
+    return is_there(id->pid) && pb_procinfo_identify(id->pid, &info) == 0 &&
+           info.start_time == id->start_time;
+}
+
 static void find_dead_runs(pid_t pid, struct ended *to)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
@@ -278,7 +290,9 @@ static void find_dead_runs(pid_t pid, struct ended *to)
     if (pb_runs_scan(&runs, NULL) < 0)
         return;
     for (size_t i = 0; i < runs.n; i++)
-        if (runs.at[i].id.pid == pid && !runs.at[i].alive && to->n < ENDED_MAX)
+        /* What a detach left in a process that runs is found by the pid itself. */
+        if (runs.at[i].id.pid == pid && !runs.at[i].alive && to->n < ENDED_MAX &&
+            !(runs.at[i].detached && pb_targets_is_running(&runs.at[i].id)))
             to->at[to->n++] = runs.at[i].id;
 }
 
@@ -343,11 +357,6 @@ static int refuse_dead(const struct pb_run_id *id, struct pb_err *err)
                    (int)id->pid, pb_run_id_text(id, text));
 }
 
-static bool is_there(pid_t pid)
-{
-    return kill(pid, 0) == 0 || errno == EPERM;
-}
-
 static int resolve_live(const struct pb_ask *ask, pid_t pid, bool all, bool dead, struct pb_targets *ret,
                         struct pb_err *err)
 {
@@ -389,13 +398,6 @@ static int resolve_pid(const struct pb_ask *ask, const char *text, bool all, boo
     return add_dead(ret, &ended.at[0]);
 }
 
-static bool is_running(const struct pb_run_id *id)
-{
-    struct pb_procinfo info;
-    return is_there(id->pid) && pb_procinfo_identify(id->pid, &info) == 0 &&
-           info.start_time == id->start_time;
-}
-
 static int resolve_id(const struct pb_ask *ask, const struct pb_run_id *id, const char *text, bool all,
                       bool dead, struct pb_targets *ret, struct pb_err *err)
 {
@@ -406,7 +408,7 @@ static int resolve_id(const struct pb_ask *ask, const struct pb_run_id *id, cons
     bool found = false;
     for (size_t i = 0; i < ended.n && !found; i++)
         found = ended.at[i].start_time == id->start_time && ended.at[i].program == id->program;
-    if (!found && is_running(id))
+    if (!found && pb_targets_is_running(id))
         return all ? resolve_children(ask, id->pid, ret, err) : add_labelled(ret, id->pid);
     ended.n = 0;
     find_recorded(id->pid, &ended);

@@ -9,6 +9,7 @@
 
 struct pb_ask;
 struct pb_err;
+struct pb_run_id;
 
 #define PB_LABEL_MAX 32
 
@@ -37,6 +38,9 @@ struct pb_targets {
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err);
 void pb_targets_done(struct pb_targets *targets);
+
+/* Whether the process of that run still runs. */
+bool pb_targets_is_running(const struct pb_run_id *id);
 
 /* All probed processes. There may be none. */
 int pb_targets_probed(const struct pb_ask *ask, struct pb_targets *ret, struct pb_err *err);

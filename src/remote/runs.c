@@ -161,6 +161,7 @@ static int describe_run(int user_fd, const char *user_path, const char *name, st
     run.alive = is_alive(&run);
     read_name(name, &run.id);
     run.changed = st.st_mtime;
+    run.detached = !run.alive && faccessat(run.dir_fd, "secret", F_OK, AT_SYMLINK_NOFOLLOW) < 0;
     if (fstatat(run.dir_fd, "arena", &st, AT_SYMLINK_NOFOLLOW) == 0) {
         run.bytes = (uint64_t)st.st_blocks * 512;
         run.changed = st.st_mtime;
@@ -175,7 +176,8 @@ struct visitor {
     const char *folder; /* only in folders of this name; NULL: in every user's */
     uid_t uid;          /* only of this owner, unless any */
     bool any_uid;
-    bool collect; /* first remove runs beyond the limits */
+    bool collect;  /* first remove runs beyond the limits */
+    bool detached; /* the run that a detach has left, and not that of an agent that is there */
     void *result;
 };
 
@@ -241,7 +243,7 @@ static int visit_all(struct visitor *v, const char *top)
     return r;
 }
 
-static int keep_live(struct visitor *v, int user_fd, const char *user_path, const char *name)
+static int keep_own(struct visitor *v, int user_fd, const char *user_path, const char *name)
 {
     struct pb_run_info run;
 
@@ -250,7 +252,7 @@ static int keep_live(struct visitor *v, int user_fd, const char *user_path, cons
     if ((*rest && *rest != '.') || strncmp(rest, PB_RUNDIR_OF, strlen(PB_RUNDIR_OF)) == 0 ||
         describe_run(user_fd, user_path, name, &run) < 0)
         return 0;
-    if (!run.alive) {
+    if (v->detached ? run.alive || !run.detached : !run.alive) {
         pb_run_done(&run);
         return 0;
     }
@@ -277,7 +279,7 @@ static bool shares_user_ids(pid_t pid)
     return stat(path, &its) == 0 && stat("/proc/self/ns/user", &ours) == 0 && its.st_ino == ours.st_ino;
 }
 
-int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
+static int find_own(const struct pb_procinfo *p, bool detached, struct pb_run_info *ret)
 {
     pid_t living = p->living ? p->living : p->pid;
     char name[96], top[64], folder[32];
@@ -286,7 +288,8 @@ int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
              (int)p->ns_pid, (unsigned long long)p->start_time);
     snprintf(top, sizeof(top), "/proc/%d/root", (int)living);
     snprintf(folder, sizeof(folder), "probing-%u", (unsigned)p->euid);
-    struct visitor v = {.visit = keep_live,
+    struct visitor v = {.visit = keep_own,
+                        .detached = detached,
                         .wanted = name,
                         .folder = shares_user_ids(living) ? folder : NULL,
                         .uid = p->euid,
@@ -296,6 +299,16 @@ int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
     if (r == -EACCES || r == -EPERM)
         r = visit_all(&v, "/");
     return r < 0 ? r : r ? 0 : -ENOENT;
+}
+
+int pb_run_of(const struct pb_procinfo *p, struct pb_run_info *ret)
+{
+    return find_own(p, false, ret);
+}
+
+int pb_run_left(const struct pb_procinfo *p, struct pb_run_info *ret)
+{
+    return find_own(p, true, ret);
 }
 
 static int keep_any(struct visitor *v, int user_fd, const char *user_path, const char *name)

@@ -37,6 +37,7 @@ struct pb_run_info {
     int dir_fd;      /* -1: closed; a run found by a scan is opened again when needed */
     char path[1024]; /* in our view or the target's */
     bool alive;      /* an agent holds its lock */
+    bool detached;   /* it ended by detach, and not with its program */
     uid_t uid;
     struct pb_run_id id; /* of a recording: of its recorder */
     time_t changed;      /* when it last wrote */
@@ -46,6 +47,9 @@ struct pb_run_info {
 
 /* The run of a live process. -ENOENT: it has none. */
 int pb_run_of(const struct pb_procinfo *process, struct pb_run_info *ret);
+
+/* The run that an agent left in a process that still runs, by detach. -ENOENT: none. */
+int pb_run_left(const struct pb_procinfo *process, struct pb_run_info *ret);
 
 /* All runs in our view that we may read, newest first. Our own dead ones beyond the limits of rundir.h are
  * removed first. */

@@ -78,7 +78,8 @@ def test_it_is_small_quiet_and_leaves_nothing(interpreter):
 
         assert probe(job.pid, "detach").returncode == 0
         jobs.wait_until(lambda: job.threads() == threads, what="the end of its threads")
-        assert job.fds() == fds and not directory.exists()
+        assert job.fds() == fds
+        assert sorted(path.name for path in directory.iterdir()) == ["about", "arena", "config"], "its tables stay readable, and nobody can connect"
         left = [line.split() for line in Path(f"/proc/{job.pid}/maps").read_text().splitlines() if "probing" in line]
         size = sum(int(a, 16) - int(b, 16) for b, a in (line[0].split("-") for line in left))
         assert 0 < size < 896 * 1024, "only the code stays mapped, a third of it the Python part"
@@ -188,7 +189,28 @@ def test_exec_starts_anew(tmp_path):
         assert first.exists() and second.exists(), "the first program's run is a dead run now"
         assert "dead" in probe("list", "--dead").stdout
         assert probe(job.pid, "detach").returncode == 0
-        assert not second.exists()
+        assert not (second / "control").exists()
+
+
+def test_rows_of_before_a_detach_are_read_by_the_pid_until_a_new_agent_begins():
+    with jobs.python() as job:
+        inject(job)
+        jobs.wait_until(lambda: rows_of(job.pid) >= 2, what="two rows")
+        assert probe(job.pid, "detach").returncode == 0
+        count = lambda: probe(job.pid, "query", "--format", "csv", "SELECT count(*) FROM memory_usage")
+        first = count()
+        assert int(first.stdout.split()[1]) >= 2 and "not probed any more" in first.stderr and "ended run" not in first.stderr
+        listed = next(line.split() for line in probe("list").stdout.splitlines() if line.split()[0] == str(job.pid))
+        assert listed[1] == "python" and "probing" not in job.threads(), "reading brings no agent back"
+        assert rows_of(job.pid) == int(first.stdout.split()[1]) and "probing" not in job.threads()
+        assert len(list(run_dir(job.pid).parent.glob(f"*-{job.pid}-*"))) == 1
+        inject(job)
+        assert int(count().stdout.split()[1]) < 2 and count().stderr == ""
+        assert len(list(run_dir(job.pid).parent.glob(f"*-{job.pid}-*"))) == 1, "the former run made room"
+        assert probe(job.pid, "detach").returncode == 0
+        job.process.kill()
+        job.process.wait()
+        assert int(count().stdout.split()[1]) >= 1, "also when the process has ended"
 
 
 def test_a_dead_run_still_answers():
@@ -332,7 +354,7 @@ def test_tables_do_without_room_in_their_directory_and_nothing_is_left(tmp_path)
             (full / "big").unlink()
             assert probe(job.pid, "detach", env=env).returncode == 0
             jobs.wait_until(lambda: job.threads() == threads, what="the end of its thread")
-            assert job.fds() == fds and not list(full.iterdir())
+            assert job.fds() == fds and not list(full.rglob("control")) and not list(full.rglob("secret"))
             inject(job)
     finally:
         subprocess.run(["umount", full], check=True)

@@ -198,7 +198,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_runs_scan(&runs, err);
     for (size_t i = 0; r == 0 && i < runs.n; i++)
-        if (!runs.at[i].alive)
+        /* What a detach left in a process that runs is shown under its pid (query, tables). */
+        if (!runs.at[i].alive && !(runs.at[i].detached && pb_targets_is_running(&runs.at[i].id)))
             r = keep_ended(&ended,
                            &(struct ended_run){"dead", runs.at[i].id, runs.at[i].changed, runs.at[i].about});
     if (r < 0)
