@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ask/apart.h"
+#include "ask/few.h"
 #include "ask/memory.h"
 #include "ask/parts.h"
 #include "ask/sources.h"
@@ -17,7 +18,7 @@
 #include "remote/python/reader.h"
 #include "remote/source.h"
 
-enum { TIMEOUT_MS = 30000, NOW_TIMEOUT_MS = 5000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000, CELLS = 9 };
+enum { TIMEOUT_MS = 30000, NOW_TIMEOUT_MS = 5000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000 };
 enum { PARALLEL = 4 }; /* each process also needs an SQL worker, which takes memory */
 
 /* What is not taken for growth: so much, or so much of what the process has. A line is named that holds at
@@ -26,73 +27,19 @@ enum { PARALLEL = 4 }; /* each process also needs an SQL worker, which takes mem
 #define NOISE_SHARE   0.01
 #define CULPRIT_SHARE 0.3
 
-/* A few rows of a few cells, as text; NULL is "". */
-struct few {
-    char cells[PB_MEMORY_POINTS][CELLS][160];
-    unsigned n;
-};
-
-static int take_rows(const struct pb_batch *batch, struct few *few)
-{
-    _cleanup_(pb_row_text_done) struct pb_row_text row = {0};
-    int r = 0;
-
-    for (uint32_t i = 0; r == 0 && i < batch->nrows && few->n < PB_MEMORY_POINTS; i++, few->n++) {
-        r = pb_row_text_take(&row, batch, i);
-        for (unsigned k = 0; r == 0 && k < batch->ncolumns && k < CELLS; k++)
-            snprintf(few->cells[few->n][k], sizeof(few->cells[0][0]), "%.*s", (int)row.cells[k].length,
-                     row.cells[k].text);
-    }
-    return r;
-}
-
-static int ask_sql(const struct pb_query_sources *sources, const char *sql, struct few *ret,
-                   struct pb_err *err)
-{
-    struct pb_sql_event event;
-    struct pb_sql *query;
-    struct pb_sql_query q = {.sql = sql,
-                             .length = strlen(sql),
-                             .sources = sources->at,
-                             .nsources = sources->n,
-                             .archive = sources->archive,
-                             .timeout_ms = TIMEOUT_MS};
-
-    ret->n = 0;
-    int r = pb_sql_open(&q, &query, err);
-    if (r < 0)
-        return r;
-    while ((r = pb_sql_next(query, &event, err)) > 0)
-        if (event.kind == PB_SQL_EVENT_BATCH && (r = take_rows(&event.batch, ret)) < 0)
-            break;
-    pb_sql_close(query);
-    return r;
-}
-
-static double cell_number(const struct few *few, unsigned row, unsigned cell)
-{
-    return row < few->n && few->cells[row][cell][0] ? strtod(few->cells[row][cell], NULL) : NAN;
-}
-
-static int64_t cell_count(const struct few *few, unsigned row, unsigned cell)
-{
-    double value = cell_number(few, row, cell);
-    return isnan(value) ? PB_UNKNOWN : (int64_t)value;
-}
-
 /* The kernel's figures for a live process. */
-static int take_process(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+static int take_process(const struct pb_query_sources *sources, struct pb_few *few, struct pb_memory *m,
                         struct pb_err *err)
 {
-    int r = ask_sql(sources, "SELECT rss_bytes, peak_rss_bytes, vms_bytes, swap_bytes FROM system.process",
+    int r = pb_few_ask(sources, "SELECT rss_bytes, peak_rss_bytes, vms_bytes, swap_bytes FROM system.process",
                     few, err);
     if (r < 0)
         return r;
-    m->rss = cell_number(few, 0, 0);
-    m->peak = cell_number(few, 0, 1);
-    m->vms = cell_number(few, 0, 2);
-    m->swap = cell_number(few, 0, 3);
-    r = ask_sql(
+    m->rss = pb_few_number(few, 0, 0);
+    m->peak = pb_few_number(few, 0, 1);
+    m->vms = pb_few_number(few, 0, 2);
+    m->swap = pb_few_number(few, 0, 3);
+    r = pb_few_ask(
         sources,
         "SELECT coalesce(path, 'anonymous'), sum(rss_bytes)::BIGINT, sum(bytes)::BIGINT, count(*) FROM "
         "system.maps "
@@ -100,9 +47,9 @@ static int take_process(const struct pb_query_sources *sources, struct few *few,
         few, err);
     for (unsigned i = 0; r == 0 && i < few->n && i < PB_MEMORY_MAPS; i++) {
         snprintf(m->maps[i].path, sizeof(m->maps[i].path), "%s", few->cells[i][0]);
-        m->maps[i].rss = cell_number(few, i, 1);
-        m->maps[i].size = cell_number(few, i, 2);
-        m->maps[i].count = (unsigned)cell_count(few, i, 3);
+        m->maps[i].rss = pb_few_number(few, i, 1);
+        m->maps[i].size = pb_few_number(few, i, 2);
+        m->maps[i].count = (unsigned)pb_few_count(few, i, 3);
         m->nmaps++;
     }
     return r;
@@ -122,7 +69,7 @@ static double judge_growth(const struct pb_memory *m, double half, double quarte
 }
 
 /* Which line holds what was allocated since `from`, microseconds since 1970. */
-static int take_culprit(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+static int take_culprit(const struct pb_query_sources *sources, struct pb_few *few, struct pb_memory *m,
                         const char *from, struct pb_err *err)
 {
     char sql[512];
@@ -132,20 +79,20 @@ static int take_culprit(const struct pb_query_sources *sources, struct few *few,
         "SELECT function_name, file, lineno, sum(allocated_bytes) FILTER (timestamp >= make_timestamp(%s)) "
         "FROM memory_allocations GROUP BY ALL ORDER BY 4 DESC NULLS LAST LIMIT 1",
         from);
-    int r = ask_sql(sources, sql, few, err);
+    int r = pb_few_ask(sources, sql, few, err);
     m->sampled = r == 0 && few->n > 0;
-    double held = cell_number(few, 0, 3);
+    double held = pb_few_number(few, 0, 3);
     if (r < 0 || !m->sampled || !(held > CULPRIT_SHARE * m->growth / 60 * m->growth_s))
         return r;
     snprintf(m->function, sizeof(m->function), "%s", few->cells[0][0]);
     snprintf(m->file, sizeof(m->file), "%s", few->cells[0][1]);
-    m->line = (int)cell_number(few, 0, 2);
+    m->line = (int)pb_few_number(few, 0, 2);
     m->held = held;
     return 0;
 }
 
 /* Rows of the agent and of `record` together: both have the memory in RAM. */
-static int take_history(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+static int take_history(const struct pb_query_sources *sources, struct pb_few *few, struct pb_memory *m,
                         struct pb_err *err)
 {
     static const char *const both =
@@ -161,30 +108,30 @@ static int take_history(const struct pb_query_sources *sources, struct few *few,
              "SELECT count(*), max(t) - min(t), 60 * regr_slope(bytes, t) FILTER (t >= (t0 + t1) / 2), "
              "60 * regr_slope(bytes, t) FILTER (t >= (t0 + 3 * t1) / 4), arg_max(bytes, t), max(bytes), "
              "(1e6 * any_value(t0 + t1) / 2)::BIGINT, any_value(t1 - t0) / 2 FROM h, e");
-    int r = ask_sql(sources, sql, few, err);
+    int r = pb_few_ask(sources, sql, few, err);
     if (r < 0 || few->n == 0)
         return r;
-    m->rows = (unsigned)cell_count(few, 0, 0);
-    m->recorded_s = cell_number(few, 0, 1);
-    m->growth_s = cell_number(few, 0, 7);
+    m->rows = (unsigned)pb_few_count(few, 0, 0);
+    m->recorded_s = pb_few_number(few, 0, 1);
+    m->growth_s = pb_few_number(few, 0, 7);
     if (m->dead) {
-        m->rss = cell_number(few, 0, 4);
-        m->peak = cell_number(few, 0, 5);
+        m->rss = pb_few_number(few, 0, 4);
+        m->peak = pb_few_number(few, 0, 5);
     }
-    m->growth = judge_growth(m, cell_number(few, 0, 2), cell_number(few, 0, 3));
+    m->growth = judge_growth(m, pb_few_number(few, 0, 2), pb_few_number(few, 0, 3));
     snprintf(from, sizeof(from), "%s", few->cells[0][6]);
     snprintf(sql + len, sizeof(sql) - (size_t)len,
              "SELECT avg(bytes) FROM (SELECT bytes, ntile(%d) OVER (ORDER BY t) AS piece FROM h) "
              "GROUP BY piece ORDER BY piece",
              (int)PB_MEMORY_POINTS);
-    r = ask_sql(sources, sql, few, err);
+    r = pb_few_ask(sources, sql, few, err);
     for (unsigned i = 0; r == 0 && i < few->n; i++)
-        m->points[m->npoints++] = cell_number(few, i, 0);
+        m->points[m->npoints++] = pb_few_number(few, i, 0);
     return r == 0 && m->growth > 0 ? take_culprit(sources, few, m, from, err) : r;
 }
 
 /* The newest value of each column: not every row has all. */
-static int take_recorded_python(const struct pb_query_sources *sources, struct few *few, struct pb_memory *m,
+static int take_recorded_python(const struct pb_query_sources *sources, struct pb_few *few, struct pb_memory *m,
                                 struct pb_err *err)
 {
     static const char *const columns[] = {"heap_arenas",     "heap_bytes",       "heap_blocks",
@@ -193,20 +140,20 @@ static int take_recorded_python(const struct pb_query_sources *sources, struct f
     char sql[1024] = "SELECT ";
     size_t len = strlen(sql);
 
-    for (unsigned i = 0; i < CELLS; i++)
+    for (unsigned i = 0; i < PB_FEW_CELLS; i++)
         len += (size_t)snprintf(sql + len, sizeof(sql) - len, "%sarg_max(%s, timestamp)", i ? ", " : "",
                                 columns[i]);
     snprintf(sql + len, sizeof(sql) - len, " FROM pb_scan('python.memory') WHERE pid = %d", (int)m->pid);
-    int r = ask_sql(sources, sql, few, err);
+    int r = pb_few_ask(sources, sql, few, err);
     if (r < 0)
         return r;
-    m->python = (struct pb_py_memory){cell_count(few, 0, 0),
-                                      cell_count(few, 0, 1),
-                                      cell_count(few, 0, 2),
-                                      {cell_count(few, 0, 3), cell_count(few, 0, 4), cell_count(few, 0, 5)}};
-    m->torch_cpu = cell_number(few, 0, 6);
-    m->torch_cuda = cell_number(few, 0, 7);
-    m->gpu = cell_number(few, 0, 8);
+    m->python = (struct pb_py_memory){pb_few_count(few, 0, 0),
+                                      pb_few_count(few, 0, 1),
+                                      pb_few_count(few, 0, 2),
+                                      {pb_few_count(few, 0, 3), pb_few_count(few, 0, 4), pb_few_count(few, 0, 5)}};
+    m->torch_cpu = pb_few_number(few, 0, 6);
+    m->torch_cuda = pb_few_number(few, 0, 7);
+    m->gpu = pb_few_number(few, 0, 8);
     return 0;
 }
 
@@ -306,15 +253,15 @@ static int ask_torch(struct pb_client *client, struct pb_memory *m)
     return r < 0 ? r : got;
 }
 
-static void take_torch(const struct pb_ask *asked, const struct pb_query_sources *sources, struct few *few,
+static void take_torch(const struct pb_ask *asked, const struct pb_query_sources *sources, struct pb_few *few,
                        struct pb_memory *m)
 {
     struct pb_session session;
     struct pb_err err;
 
-    if (ask_sql(sources, "SELECT count(*) FROM system.maps WHERE path LIKE '%/libtorch\\_cuda%' ESCAPE '\\'",
+    if (pb_few_ask(sources, "SELECT count(*) FROM system.maps WHERE path LIKE '%/libtorch\\_cuda%' ESCAPE '\\'",
                 few, &err) < 0 ||
-        cell_count(few, 0, 0) <= 0)
+        pb_few_count(few, 0, 0) <= 0)
         return;
     if (pb_parts_session(asked, m->pid, true, TORCH_TIMEOUT_MS, &session, &err) < 0) {
         m->torch_note = "known when the process is probed (probing -t PID inject)";
@@ -328,7 +275,7 @@ static void take_torch(const struct pb_ask *asked, const struct pb_query_sources
 static int take_all(const struct pb_ask *asked, const struct pb_query_sources *sources, struct pb_memory *m,
                     struct pb_err *err)
 {
-    _cleanup_free_ struct few *few = calloc(1, sizeof(*few));
+    _cleanup_free_ struct pb_few *few = calloc(1, sizeof(*few));
 
     int r = few ? 0 : pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0 && !m->dead)

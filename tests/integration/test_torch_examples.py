@@ -23,6 +23,9 @@ def query(target, sql, *options):
     return json.loads(done.stdout)
 
 
+PHASES = ("data", "forward", "backward", "optimizer", "own code")
+
+
 def turn_on(pid, *more):
     assert probe(pid, "config", "probing.torch.profiling=on", *more).returncode == 0
     jobs.wait_until(lambda: "of the steps" in probe(pid, "probes").stdout, 30, "the probe")
@@ -44,6 +47,7 @@ def test_torch_shows_steps_and_the_tree_of_modules():
         summary = json.loads(probe(job.pid, "torch", "--json").stdout)[0]
         assert summary["samples/s"] > 0 and summary["tokens/s"] == pytest.approx(32 * summary["samples/s"], rel=0.01)
         assert 50 < summary["forward %"] + summary["backward %"] + summary["optimizer %"] <= 100
+        assert sum(summary[part + " %"] for part in PHASES) == pytest.approx(100, abs=0.5), summary
         tree = [line.split("  Block")[0].rstrip().split("   ")[0] for line in probe(job.pid, "torch", "tree").stdout.splitlines()]
         assert tree[1].startswith("Transformer") and tree[2].strip().startswith("embedding"), "no part of the call that was under way stands above"
         assert any(line.startswith("  layers.3") for line in tree)
@@ -101,6 +105,35 @@ def torchrun(name, *words, ready=None):
                     pass
 
 
+SLEEPS = """
+import time, torch
+from torch import nn
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def write_metrics():
+    time.sleep(0.05)
+def train():
+    while True:
+        optimizer.zero_grad(); model(torch.randn(32, 64)).square().mean().backward(); optimizer.step()
+        write_metrics()
+print("ready", flush=True)
+train()
+"""
+
+
+def test_the_programs_own_code_is_a_part_of_the_step_with_its_line():
+    with jobs.python(SLEEPS) as job:
+        turn_on(job.pid)
+        jobs.wait_until(lambda: len(query(job.pid, "SELECT 1 AS n FROM python.torch_step LIMIT 60")) == 60, 60, "steps")
+        summary = json.loads(probe(job.pid, "torch", "--json").stdout)[0]
+        assert summary["own code %"] > 80 and sum(summary[part + " %"] for part in PHASES) == pytest.approx(100, abs=0.5), summary
+        shown = probe(job.pid, "torch", "--once").stdout
+        assert f"write_metrics ({job.script}:8)" in shown, shown
+        modules = shown[shown.index("of steps %"):].split("\n\n")[0].splitlines()[1:]
+        assert len(modules) >= 5 and sum(float(line.split()[-1]) for line in modules) < 20, "shares are of the step, not of each other"
+
+
 def test_ranks_show_their_collectives():
     with torchrun("ddp.py", ready="step 0") as ranks:
         for pid in ranks.values():
@@ -108,6 +141,16 @@ def test_ranks_show_their_collectives():
         sql = "SELECT count(*) AS n FROM python.comm_collective WHERE op = 'allreduce' AND duration_ms > 0 AND location LIKE '%ddp.py:%'"
         for pid in ranks.values():
             jobs.wait_until(lambda: query(pid, sql)[0]["n"] > 10, 60, "collectives")
+        slower = "import time, torch.nn.functional as F; F.mse_loss = lambda *given, loss=F.mse_loss, sleep=time.sleep: (sleep(0.03), loss(*given))[1]"
+        assert probe(ranks[1], "eval", slower).returncode == 0
+        newest = lambda pid: query(pid, "SELECT max(step) AS n FROM python.torch_step")[0]["n"]
+        until = {pid: newest(pid) + 220 for pid in ranks.values()}
+        jobs.wait_until(lambda: all(newest(pid) > step for pid, step in until.items()), 60, "slow steps")
+        launcher = next(line.split()[1] for line in open(f"/proc/{ranks[0]}/status") if line.startswith("PPid"))
+        shown = probe("-t", launcher, "--all", "torch", "--once").stdout
+        waits = shown[shown.index("waits for other ranks at least %"):].splitlines()[1:3]
+        assert [line.split()[0] for line in waits] == ["0", "1"], shown
+        assert float(waits[0].split()[-1]) > 50 and float(waits[1].split()[-1]) == 0, shown
 
 
 def test_the_rank_that_stops_is_the_one_that_has_issued_less():

@@ -1,8 +1,12 @@
 /* torch: what a PyTorch job does now: its steps and their phases, its slowest modules, its collectives and
  * its alerts. All of it is SQL over the rows of the torch probe (docs/torch.md). */
+#include "ask/own_code.h"
+#include "base/cleanup.h"
+#include "base/err.h"
 #include "cli/cli.h"
 #include "cli/profile/torch_profile.h"
 #include "cli/query/query_run.h"
+#include "engine/shared/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +16,7 @@
 
 enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
 
-/* The marks {rank,}, {by rank} and {over rank} are left out for a single process. */
+/* The marks {rank,}, {by rank}, ... are left out or replaced for a single process. */
 #define LAST_STEPS                                                                                           \
     "WITH last AS (SELECT * FROM python.torch_step"                                                          \
     " QUALIFY row_number() OVER ({over rank} ORDER BY timestamp DESC) <= 200)"
@@ -23,7 +27,9 @@ enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
     " round(100 * sum(data_ms) / sum(duration_ms), 1) AS \"data %\","                                        \
     " round(100 * sum(forward_ms) / sum(duration_ms), 1) AS \"forward %\","                                  \
     " round(100 * sum(backward_ms) / sum(duration_ms), 1) AS \"backward %\","                                \
-    " round(100 * sum(optimizer_ms) / sum(duration_ms), 1) AS \"optimizer %\","
+    " round(100 * sum(optimizer_ms) / sum(duration_ms), 1) AS \"optimizer %\","                              \
+    " round(100 * greatest(0, 1 - sum(data_ms + forward_ms + backward_ms + optimizer_ms)"                    \
+    " / sum(duration_ms)), 1) AS \"own code %\","
 #define RATES                                                                                                \
     " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\","                                    \
     " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","                                      \
@@ -33,23 +39,31 @@ enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
 static const char steps[] = LAST_STEPS " SELECT {rank,}" TIMES PHASES RATES;
 static const char rates[] = LAST_STEPS " SELECT {rank,}" TIMES RATES;
 
-/* Collectives have rows of their own and mostly run during a phase: their share is not part of the 100%. */
-static const char split[] = LAST_STEPS
-    ", parts AS (SELECT {rank,}duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms,"
-    " 0 AS collective_ms FROM last UNION ALL SELECT {rank,}0, 0, 0, 0, 0, duration_ms"
-    " FROM python.comm_collective WHERE timestamp >= (SELECT min(timestamp) FROM last))"
-    " SELECT {rank,}" PHASES
-    " round(100 * sum(collective_ms) / sum(duration_ms), 1) AS \"collectives %\" FROM parts {by rank}";
+/* The phases and the program's own code add up to the step. Collectives run beside them, mostly during the
+ * backward: they are a statement of their own. */
+static const char split[] = LAST_STEPS " SELECT {rank,}" PHASES "{own line} FROM last {by rank}";
 
+/* What a rank spends in collectives beyond the rank that spends least, it waits for others at least. */
+static const char waits[] = LAST_STEPS
+    ", parts AS (SELECT {rank,}duration_ms, 0 AS collective_ms FROM last UNION ALL SELECT {rank,}0, "
+    "duration_ms"
+    " FROM python.comm_collective WHERE duration_ms IS NOT NULL"
+    " AND timestamp >= (SELECT min(timestamp) FROM last)),"
+    " sums AS (SELECT {rank,}sum(collective_ms) AS c, sum(duration_ms) AS d FROM parts {by rank})"
+    " SELECT {rank,}round(100 * c / d, 1) AS \"in collectives, beside the phases %\"{waiting} FROM sums"
+    " WHERE c > 0";
+
+/* Shares are of the time of those steps of the last minute whose modules made rows. */
 static const char modules[] =
-    "WITH last AS (SELECT * FROM python.torch_trace"
-    " WHERE timestamp > (SELECT max(timestamp) FROM python.torch_trace) - INTERVAL 1 MINUTE"
+    "WITH edge AS (SELECT max(timestamp) - INTERVAL 1 MINUTE AS t FROM python.torch_step),"
+    " whole AS (SELECT {rank,}sum(duration_ms) AS ms FROM python.torch_step, edge WHERE sampled"
+    " AND timestamp > edge.t {by rank}),"
+    " last AS (SELECT * FROM python.torch_trace, edge WHERE timestamp > edge.t"
     " AND (stage = 'forward' OR depth = 0) AND stage <> 'step')"
     " SELECT {rank,}stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS "
     "avg_ms,"
-    " round(avg(self_ms), 4) AS self_ms,"
-    " round(100 * sum(self_ms) / sum(sum(self_ms)) OVER ({over rank}), 1) AS \"self %\""
-    " FROM last GROUP BY {rank,}stage, module, module_type ORDER BY sum(self_ms) DESC LIMIT 12";
+    " round(avg(self_ms), 4) AS self_ms, round(100 * sum(self_ms) / any_value(ms), 1) AS \"of steps %\""
+    " FROM last {join rank} GROUP BY {rank,}stage, module, module_type ORDER BY sum(self_ms) DESC LIMIT 12";
 
 static const char collectives[] =
     "SELECT {rank,}op, count(*) AS calls, round(sum(bytes) / 1048576.0, 3) AS mb,"
@@ -72,32 +86,52 @@ static const char tree[] =
     " FROM calls ORDER BY {rank,}first, depth";
 
 static const struct {
-    const char *mark, *text;
-} marks[] = {{"{rank,}", "rank, "},
-             {"{by rank}", "GROUP BY rank ORDER BY rank"},
-             {"{over rank}", "PARTITION BY rank"}};
+    const char *mark, *several, *single;
+} marks[] = {
+    {"{rank,}", "rank, ", ""},
+    {"{by rank}", "GROUP BY rank ORDER BY rank", ""},
+    {"{over rank}", "PARTITION BY rank", ""},
+    {"{join rank}", "JOIN whole USING (rank)", ", whole"},
+    {"{waiting}", ", round(100 * (c - min(c) OVER ()) / d, 1) AS \"waits for other ranks at least %\"", ""},
+    {"{own line}", NULL, NULL}, /* of put_own_line */
+};
+#define MARKS (sizeof(marks) / sizeof(marks[0]))
 
-/* Writes a statement, with its marks filled in or left out. */
-static void put_statement(FILE *to, const char *statement, bool ranks)
+/* A column that names the line of the program's own code that takes most time, where it was found. */
+static void put_own_line(FILE *to, const struct pb_own_code *own)
+{
+    _cleanup_free_ char *text = NULL;
+
+    if (!own || asprintf(&text, "%s (%s:%d)", own->function, own->file, own->line) < 0)
+        return;
+    fputc(' ', to);
+    pb_put_quoted(to, text, '\'');
+    fputs(" AS \"own code: hottest line\"", to);
+}
+
+/* Writes a statement, with its marks filled in. own: NULL: not known. */
+static void put_statement(FILE *to, const char *statement, bool ranks, const struct pb_own_code *own)
 {
     while (*statement) {
         size_t i = 0;
-        while (i < 3 && strncmp(statement, marks[i].mark, strlen(marks[i].mark)) != 0)
+        while (i < MARKS && strncmp(statement, marks[i].mark, strlen(marks[i].mark)) != 0)
             i++;
-        if (i == 3) {
+        if (i == MARKS) {
             putc(*statement++, to);
             continue;
         }
-        if (ranks)
-            fputs(marks[i].text, to);
+        if (marks[i].several)
+            fputs(ranks ? marks[i].several : marks[i].single, to);
+        else
+            put_own_line(to, own);
         statement += strlen(marks[i].mark);
     }
 }
 
 /* All statements to run, on the heap. NULL: out of memory. */
-static char *make_sql(bool as_tree, bool as_table, bool ranks)
+static char *make_sql(bool as_tree, bool as_table, bool ranks, const struct pb_own_code *own)
 {
-    const char *const summary[] = {rates, split, modules, collectives, alerts};
+    const char *const summary[] = {rates, split, waits, modules, collectives, alerts};
     char *sql = NULL;
     size_t size;
 
@@ -105,12 +139,12 @@ static char *make_sql(bool as_tree, bool as_table, bool ranks)
     if (!to)
         return NULL;
     if (as_tree)
-        put_statement(to, tree, ranks);
+        put_statement(to, tree, ranks, NULL);
     if (!as_tree && !as_table) /* csv, json and tsv hold one table: the steps */
-        put_statement(to, steps, ranks);
+        put_statement(to, steps, ranks, NULL);
     for (size_t i = 0; !as_tree && as_table && i < sizeof(summary) / sizeof(summary[0]); i++) {
         fputs(i ? "; " : "", to);
-        put_statement(to, summary[i], ranks);
+        put_statement(to, summary[i], ranks, own);
     }
     return fclose(to) == 0 ? sql : NULL;
 }
@@ -134,7 +168,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
                                                : PB_QUERY_TABLE;
     bool live =
         !as_tree && o.format == PB_QUERY_TABLE && isatty(STDOUT_FILENO) && !pb_call_option(call, "once");
-    char *sql = make_sql(as_tree, o.format == PB_QUERY_TABLE, call->targets.n > 1);
+    struct pb_own_code own;
+    bool ranks = call->targets.n > 1,
+         known = !as_tree && o.format == PB_QUERY_TABLE && !ranks && !call->targets.at[0].dead &&
+                 pb_own_code_ask(&call->ask, &call->targets.at[0], &own, err) == 0;
+    err->text[0] = '\0';
+    char *sql = make_sql(as_tree, o.format == PB_QUERY_TABLE, ranks, known ? &own : NULL);
     if (!sql)
         return pb_fail(err, -ENOMEM, "out of memory");
     int r = live ? pb_query_watch(call, &o, sql, strlen(sql), err)
@@ -157,11 +196,12 @@ const struct pb_command pb_cmd_torch = {
     .summary = "what a PyTorch job does: steps, phases, slowest modules, collectives, alerts",
     .synopsis = "[tree | profile]",
     .text =
-        "The last 200 steps with their split into data loading, forward, backward and optimizer, the "
-        "modules\n"
-        "of the last minute that take most time themselves, collectives, and alerts; in place on a "
-        "terminal,\n"
-        "until q. tree: the modules of each model with their times. It shows what is recorded:\n"
+        "The last 200 steps with their split into data loading, forward, backward, optimizer and the "
+        "program's own code\n"
+        "outside of these, with the line that takes most of it (by a second of looks from outside); time in "
+        "collectives,\nwhich run beside the phases, and of several ranks what each waits for others; the "
+        "modules of the last minute\nthat take most time themselves, collectives, and alerts; in place on a "
+        "terminal, until q. tree: the modules of each model with their times. It shows what is recorded:\n"
         "`config probing.torch.profiling=on` begins that. With --json, csv or tsv: the steps alone. profile: "
         "torch.profiler\nfor a few whole steps, on several ranks the same ones; the file opens in Perfetto, "
         "its operators "

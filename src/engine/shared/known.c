@@ -571,7 +571,7 @@ const struct pb_known pb_known[] = {
     RECORDED("python.tensors", "torch tensors that are alive, at the moment of the query", tensors, NULL),
     RECORDED("python.optimizers", "torch optimizers that are alive, at the moment of the query", optimizers,
              NULL),
-    RECORDED("python.alerts", "what is wrong with the job, as the agent noticed it", alerts, BY_TORCH),
+    RECORDED("python.alerts", "what is wrong with the job, as the agent noticed it", alerts, NULL),
     RECORDED("probing.log", "what the agent did by itself, and why", agent_log, NULL),
     RECORDED("probing.registered", "tables whose rows come from a function", registered,
              "probing.register(...) in the program"),

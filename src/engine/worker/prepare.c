@@ -327,27 +327,42 @@ static bool sources_have(const struct pb_engine *e, bool parts)
     return false;
 }
 
+/* Whether a table that a statement names shows no row, and should: not one of this moment. */
+static bool is_empty(const struct pb_engine *e, const struct pb_cat_table *t)
+{
+    return t->touched && t->taken && !t->live && !has_rows(t) &&
+           !(pb_derived_is(t) && sources_have(e, false));
+}
+
+static bool note_empty(struct pb_engine *e, const struct pb_cat_table *t)
+{
+    const char *by = pb_known_filled_by(t->schema, t->name);
+    bool in_main = strcmp(t->schema, "main") == 0;
+    const char *schema = in_main ? "" : t->schema, *dot = in_main ? "" : ".";
+
+    if (by && !t->nparts && !(pb_derived_is(t) && sources_have(e, true)))
+        pb_engine_note(e, "%s%s%s is empty: it was not recorded (%s)", schema, dot, t->name, by);
+    else if (by)
+        pb_engine_note(e, "%s%s%s is empty: there was nothing to record yet", schema, dot, t->name);
+    else if (e->request->no_agent)
+        pb_engine_note(e, "%s%s%s is empty: the process is not probed yet (probing -t PID inject)", schema,
+                       dot, t->name);
+    else
+        return false;
+    return true;
+}
+
 void pb_prepare_note_empty(struct pb_engine *e)
 {
     const struct pb_catalog *c = &e->request->catalog;
+    bool shown = false;
 
-    for (unsigned i = 0; c->nsources && c->sources[0].pid && !e->opaque && i < c->ntables; i++) {
-        const struct pb_cat_table *t = c->tables[i];
-        const char *by = pb_known_filled_by(t->schema, t->name), *schema = t->schema, *dot = ".";
-        bool derived = pb_derived_is(t);
-        if (!t->touched || !t->taken || t->live || has_rows(t) || (derived && sources_have(e, false)))
-            continue;
-        if (strcmp(schema, "main") == 0)
-            schema = dot = "";
-        if (by && !t->nparts && !(derived && sources_have(e, true)))
-            pb_engine_note(e, "%s%s%s is empty: it was not recorded (%s)", schema, dot, t->name, by);
-        else if (by)
-            pb_engine_note(e, "%s%s%s is empty: there was nothing to record yet", schema, dot, t->name);
-        else if (e->request->no_agent)
-            pb_engine_note(e, "%s%s%s is empty: the process is not probed yet (probing -t PID inject)",
-                           schema, dot, t->name);
-        else
-            continue;
-        return; /* one note says enough */
-    }
+    if (c->nsources == 0 || c->sources[0].pid == 0 || e->opaque)
+        return;
+    /* Of several statements some may well show nothing: that is worth a word only where all do. */
+    for (unsigned i = 0; i < c->ntables; i++)
+        shown = shown || (c->tables[i]->touched && !is_empty(e, c->tables[i]));
+    for (unsigned i = 0; !(e->several && shown) && i < c->ntables; i++)
+        if (is_empty(e, c->tables[i]) && note_empty(e, c->tables[i]))
+            return; /* one note says enough */
 }

@@ -1,0 +1,154 @@
+/* own_code: see own_code.h. */
+#include "ask/own_code.h"
+
+#include "ask/apart.h"
+#include "ask/few.h"
+#include "ask/sources.h"
+#include "ask/stacks.h"
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LOOKS = 50, PAUSE_MS = 20, LIMIT_MS = 10000, LINES = 32 };
+#define WORTH_PERCENT 5 /* less of the steps than that needs no line */
+
+/* Files whose frames are torch's phases: what they call belongs to the phase. */
+static const char *const phases[] = {"/torch/nn/modules/module.py", "/torch/autograd/", "/torch/_tensor.py",
+                                     "/torch/optim/", "/torch/utils/data/"};
+
+/* The thread that stepped last, and how much of its steps is in no phase. */
+static const char sql[] =
+    "WITH last AS (SELECT * FROM python.torch_step ORDER BY timestamp DESC LIMIT 200)"
+    " SELECT arg_max(thread_id, timestamp), 100 * (1 - sum(data_ms + forward_ms + backward_ms + optimizer_ms)"
+    " / sum(duration_ms)) FROM last";
+
+struct tally {
+    const struct pb_py_code *code[LINES];
+    int line[LINES];
+    unsigned hits[LINES], n;
+};
+
+static bool is_in_phase(const struct pb_shown_thread *t)
+{
+    for (size_t i = 0; i < t->nframes; i++)
+        for (size_t k = 0; k < sizeof(phases) / sizeof(phases[0]); k++)
+            if (strstr(t->frames[i].code->file, phases[k]))
+                return true;
+    return false;
+}
+
+/* Frame 0 is the innermost. */
+static void count_line(struct tally *to, const struct pb_shown_thread *t)
+{
+    size_t i = 0;
+    unsigned k = 0;
+
+    while (i < t->nframes && !pb_stacks_is_own(t->frames[i].code->file))
+        i++;
+    if (i == t->nframes)
+        return;
+    while (k < to->n &&
+           (strcmp(to->code[k]->file, t->frames[i].code->file) != 0 || to->line[k] != t->frames[i].line))
+        k++;
+    if (k == LINES)
+        return;
+    if (k == to->n) {
+        to->n++;
+        to->code[k] = t->frames[i].code;
+        to->line[k] = t->frames[i].line;
+    }
+    to->hits[k]++;
+}
+
+static int look(struct pb_stacks *s, pid_t tid, struct tally *to, struct pb_own_code *ret, struct pb_err *err)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    const struct pb_stacks_options options = {0};
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < LOOKS; i++) {
+        nanosleep(&pause, NULL);
+        r = pb_stacks_take(s, &options, err);
+        for (size_t k = 0; r == 0 && k < s->n; k++) {
+            const struct pb_shown_thread *t = &s->threads[k];
+            if (t->native.tid != tid || !t->nframes)
+                continue;
+            ret->looks++;
+            if (!is_in_phase(t)) {
+                ret->outside++;
+                count_line(to, t);
+            }
+        }
+    }
+    return r;
+}
+
+static int find_line(const struct pb_ask *ask, const struct pb_target *target, pid_t tid,
+                     struct pb_own_code *ret, struct pb_err *err)
+{
+    const struct pb_stacks_options options = {0};
+    struct tally tally = {0};
+    struct pb_stacks s;
+    unsigned best = 0;
+
+    int r = pb_stacks_open(ask, target, &options, &s, err);
+    if (r < 0)
+        return r;
+    r = look(&s, tid, &tally, ret, err);
+    for (unsigned k = 1; k < tally.n; k++)
+        best = tally.hits[k] > tally.hits[best] ? k : best;
+    if (r == 0 && tally.n) {
+        snprintf(ret->function, sizeof(ret->function), "%s", tally.code[best]->qualname);
+        snprintf(ret->file, sizeof(ret->file), "%s", tally.code[best]->file);
+        ret->line = tally.line[best];
+        ret->hits = tally.hits[best];
+    }
+    pb_stacks_done(&s);
+    return r < 0 ? r : tally.n ? 0 : -ENODATA;
+}
+
+/* Runs in a child. */
+static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
+    _cleanup_free_ struct pb_few *few = calloc(1, sizeof(*few));
+    struct pb_own_code found = {0};
+    struct pb_target target = *(const struct pb_target *)arg;
+
+    int r = few ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+    if (r == 0)
+        r = pb_sources_open(ask, &(struct pb_targets){.at = &target, .n = 1}, &sources, err);
+    if (r == 0)
+        r = pb_few_ask(&sources, sql, few, err);
+    if (r == 0 && !(pb_few_number(few, 0, 1) >= WORTH_PERCENT))
+        r = -ENODATA;
+    if (r == 0)
+        r = find_line(ask, &target, (pid_t)pb_few_count(few, 0, 0), &found, err);
+    if (r < 0)
+        return r;
+    struct pb_own_code *copy = pb_room_copy(room, &found, sizeof(found));
+    pb_apart_answer(room, copy);
+    return copy ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+}
+
+int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, struct pb_own_code *ret,
+                    struct pb_err *err)
+{
+    struct pb_target copy = *target;
+    struct pb_task task = {.work = answer,
+                           .arg = &copy,
+                           .pid = target->pid,
+                           .limit_ms = LIMIT_MS,
+                           .room_size = sizeof(*ret) + 4096};
+
+    int r = pb_apart_one(ask, &task, err);
+    if (r < 0)
+        return r;
+    *ret = *(const struct pb_own_code *)pb_apart_answer_of(&task);
+    pb_room_free(task.room);
+    return 0;
+}
