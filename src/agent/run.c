@@ -315,9 +315,13 @@ int pb_run_keep_settings(const struct pb_run *run, const struct pb_settings *set
 
 void pb_run_end(struct pb_run *run)
 {
-    if (run->dir_fd >= 0) {
-        unlinkat(run->dir_fd, "control", 0);
-        unlinkat(run->dir_fd, "secret", 0);
+    /* By its path: dir_fd may be a descriptor of the program's by now. */
+    int fd = run->dir[0] ? open(run->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+
+    if (fd >= 0) {
+        unlinkat(fd, "control", 0);
+        unlinkat(fd, "secret", 0);
+        close(fd);
     }
     close_fd(&run->dir_fd);
     close_fd(&run->about_fd);

@@ -10,8 +10,10 @@
 #include "cli/print/rows.h"
 #include "cli/remote.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int print_error(const char *what, int r, const struct pb_err *err)
 {
@@ -114,5 +116,13 @@ int pb_run_line(int argc, char **argv)
 int main(int argc, char **argv)
 {
     pb_children_begin();
-    return pb_run_line(argc, argv);
+    int status = pb_run_line(argc, argv);
+
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+        fprintf(stderr, "probing: the output cannot be written%s%s\n", errno ? ": " : "",
+                errno ? strerror(errno) : "");
+        status = 1;
+    }
+    return status;
 }

@@ -38,7 +38,9 @@ def test_a_process_in_a_container_is_probed_like_any_other(name, program):
         runs = [path for place in ("dev/shm", "tmp", "var/tmp") for path in (target.root / place).glob(f"probing-0/{inside}")]
         assert len(runs) == 1, "the run directory is in the target's own view"
         assert probe(target.pid, "detach").returncode == 0
-        assert not runs[0].exists()
+        assert not (runs[0] / "control").exists()
+        done = probe(target.pid, "query", "--format", "csv", "SELECT count(*) > 0 AS n FROM memory_usage")
+        assert done.stdout.split()[1] == "true" and "not probed any more" in done.stderr, "what it recorded is read in its view"
         assert target.alive()
 
 

@@ -138,10 +138,11 @@ static bool is_wanted(const struct pb_call *call, const struct wanted *wanted, c
 /* Two lines per setting for a person: the value, and the explanation. */
 static void print_setting(const struct pb_shown_setting *s)
 {
-    printf("%-24s", s->name);
+    printf("%-26s ", s->name);
     pb_put_plain(stdout, s->value[0] ? s->value : "(nothing)");
-    printf("%s%s  (%s", s->unit && !s->with_unit ? " " : "", s->unit && !s->with_unit ? s->unit : "",
-           s->origin);
+    /* Words such as auto and off have no unit. */
+    const char *unit = s->unit && !s->with_unit && s->value[0] >= '0' && s->value[0] <= '9' ? s->unit : "";
+    printf("%s%s  (%s", *unit ? " " : "", unit, s->origin);
     if (strcmp(s->value, s->fallback) != 0)
         printf("; default %s", s->fallback);
     printf(")\n    %s\n", s->text);

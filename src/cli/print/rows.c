@@ -1,6 +1,7 @@
 /* rows: see rows.h. */
 #include "cli/print/rows.h"
 
+#include "base/cleanup.h"
 #include "cli/print/terminal.h"
 #include "print/glyph.h"
 #include "print/records.h"
@@ -140,19 +141,19 @@ static size_t terminal_width(void)
 
 enum { GAP = 2, LEAST = 8 }; /* LEAST: narrower than this a column says nothing; it is left out instead */
 
-static size_t least_width(size_t width)
+static size_t least_width(size_t width, bool whole)
 {
-    return width < LEAST ? width : LEAST;
+    return whole || width < LEAST ? width : LEAST;
 }
 
-/* How many columns fit, from the left; at least one. Narrows the widest column until the line fits, since a
- * long text loses least by it. */
-static size_t fit_columns(size_t widths[], size_t n, size_t room)
+/* How many columns fit, from the left; at least one. Narrows the widest column of text until the line fits,
+ * since a long text loses least by it. Numbers and times (whole) are shown whole or not at all. */
+static size_t fit_columns(size_t widths[], const bool whole[], size_t n, size_t room)
 {
     size_t shown = 0, total = 0;
 
-    while (shown < n && (shown == 0 || total + GAP + least_width(widths[shown]) <= room)) {
-        total += least_width(widths[shown]) + (shown ? GAP : 0);
+    while (shown < n && (shown == 0 || total + GAP + least_width(widths[shown], whole[shown]) <= room)) {
+        total += least_width(widths[shown], whole[shown]) + (shown ? GAP : 0);
         shown++;
     }
     total = GAP * (shown - 1);
@@ -161,10 +162,11 @@ static size_t fit_columns(size_t widths[], size_t n, size_t room)
         total += widths[i];
     }
     for (; total > room; total--) {
-        size_t widest = 0;
-        for (size_t i = 1; i < shown; i++)
-            widest = widths[i] > widths[widest] ? i : widest;
-        if (widths[widest] == 1)
+        size_t widest = shown;
+        for (size_t i = 0; i < shown; i++)
+            if (!whole[i] && (widest == shown || widths[i] > widths[widest]))
+                widest = i;
+        if (widest == shown || widths[widest] == 1)
             break;
         widths[widest]--;
     }
@@ -182,21 +184,34 @@ static size_t columns_of(const char *text)
     return pb_glyph_columns(text, strlen(text));
 }
 
+/* A number, or a time such as 2026-11-18 22:43:52: cut, it would be read as another. */
+static bool is_whole(const struct pb_cell *cell)
+{
+    const char *t = cell->text;
+
+    return cell->kind == PB_FIELD_VALUE || cell->kind == PB_FIELD_NULL ||
+           (strlen(t) >= 19 && strspn(t, "0123456789") == 4 && t[4] == '-' && t[7] == '-' && t[13] == ':');
+}
+
 /* Computes the widths for the rows held now. */
 static int lay_out(struct pb_rows *rows)
 {
     size_t n = rows->ncolumns;
+    _cleanup_free_ bool *whole = calloc(n, sizeof(*whole));
 
     rows->widths = calloc(n, sizeof(*rows->widths));
-    if (!rows->widths)
+    if (!rows->widths || !whole)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         rows->widths[i] = columns_of(rows->columns[i]);
+        whole[i] = rows->n > i;
+    }
     for (size_t i = 0; i < rows->n; i++) {
         size_t width = columns_of(shown_text(rows, i));
         rows->widths[i % n] = width > rows->widths[i % n] ? width : rows->widths[i % n];
+        whole[i % n] = whole[i % n] && is_whole(&rows->cells[i]);
     }
-    rows->nshown = rows->room == SIZE_MAX ? n : fit_columns(rows->widths, n, rows->room);
+    rows->nshown = rows->room == SIZE_MAX ? n : fit_columns(rows->widths, whole, n, rows->room);
     return 0;
 }
 

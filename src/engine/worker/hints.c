@@ -49,13 +49,13 @@ static void find_nearest(const struct pb_catalog *c, const char *name, struct ne
 static void hint_table(const struct pb_catalog *c, const char *name, char *ret, size_t size)
 {
     struct near best[NAMES] = {0};
-    size_t n = (size_t)snprintf(ret, size, "there is no table %s; the nearest are ", name);
+    size_t n = (size_t)snprintf(ret, size, "there is no table %s", name);
 
     find_nearest(c, name, best);
     for (unsigned k = 0; k < NAMES && best[k].table && n < size; k++) {
         char full[2 * PB_CAT_NAME];
         full_name(best[k].table, full, sizeof(full));
-        n += (size_t)snprintf(ret + n, size - n, "%s%s", k ? ", " : "", full);
+        n += (size_t)snprintf(ret + n, size - n, "%s%s", k ? ", " : "; the nearest are ", full);
     }
     if (n < size)
         snprintf(ret + n, size - n, " (SELECT name FROM probing.tables lists all)");
