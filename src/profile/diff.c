@@ -23,7 +23,7 @@ static int add_side(struct pb_profile_diff *d, const struct pb_profile *p, size_
     _cleanup_free_ struct pb_hot *hot = NULL;
     double all = (double)pb_profile_samples(p);
 
-    int n = pb_profile_hot(p, &hot);
+    int n = pb_profile_hot(p, NULL, &hot);
     for (int i = 0; i < n; i++) {
         struct pb_profile_function f = pb_profile_function_at(p, hot[i].function);
         uint32_t id = pb_profile_function(d->names, f.kind, f.name, pb_profile_short_file(f.file));

@@ -185,7 +185,7 @@ static bool count_function(const struct pb_profile *p, const struct pb_count *c,
     return true;
 }
 
-int pb_profile_hot(const struct pb_profile *p, struct pb_hot **ret)
+int pb_profile_hot(const struct pb_profile *p, const bool *without, struct pb_hot **ret)
 {
     size_t n = pb_profile_nfunctions(p);
     struct pb_hot *hot = calloc(n + 1, sizeof(*hot));
@@ -201,9 +201,9 @@ int pb_profile_hot(const struct pb_profile *p, struct pb_hot **ret)
         hot[i].function = (uint32_t)i;
     for (size_t i = 0; i < pb_profile_ncounts(p); i++) {
         struct pb_count c = pb_profile_count_at(p, i);
-        bool leaf = true;
-        size_t depth =
-            pb_profile_thread_at(p, c.thread).hidden ? 0 : pb_profile_stack(p, c.node, stack, DEPTH_MAX);
+        bool leaf = true,
+             left_out = pb_profile_thread_at(p, c.thread).hidden || (without && without[c.thread]);
+        size_t depth = left_out ? 0 : pb_profile_stack(p, c.node, stack, DEPTH_MAX);
         for (size_t k = 0; k < depth; k++)
             if (count_function(p, &c, pb_profile_frame_at(p, stack[k]).function, leaf, hot, seen,
                                (uint32_t)i + 1))

@@ -53,5 +53,5 @@ struct pb_hot {
 };
 
 /* All functions with samples, the largest self first. The caller frees it. A wait counts as waiting of the
- * innermost function. Returns how many. */
-int pb_profile_hot(const struct pb_profile *p, struct pb_hot **ret);
+ * innermost function. without: by thread, those that do not count; NULL: all count. Returns how many. */
+int pb_profile_hot(const struct pb_profile *p, const bool *without, struct pb_hot **ret);

@@ -300,7 +300,7 @@ static int put_table(FILE *out, const struct pb_profile *p)
     _cleanup_free_ struct pb_hot *hot = NULL;
     double all = (double)pb_profile_samples(p);
 
-    int n = pb_profile_hot(p, &hot);
+    int n = pb_profile_hot(p, NULL, &hot);
     if (n < 0)
         return n;
     fputs(

@@ -315,3 +315,28 @@ def test_a_process_without_python_has_native_stacks_only(tmp_path):
         assert "nanosleep" in (tmp_path / "a.folded").read_text()
 
 
+FEEDS = """
+import queue, threading, time
+work, done = queue.Queue(), []
+def feed():
+    while True:
+        done.append(work.get())
+for _ in range(4):
+    threading.Thread(target=feed, daemon=True).start()
+def crunch():
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end:
+        sum(range(2000))
+print("ready", flush=True)
+while True:
+    crunch()
+    for _ in range(4):
+        work.put(1)
+"""
+
+
+def test_the_hottest_place_is_not_where_threads_wait_for_work(tmp_path):
+    with jobs.python(FEEDS) as job:
+        said = probe(job.pid, "flamegraph", "--duration", "2s", "-o", tmp_path / "f.svg").stdout
+        hottest = next(line for line in said.splitlines() if "hottest: " in line)
+        assert hottest.strip().startswith("hottest: crunch"), said

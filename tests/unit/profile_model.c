@@ -122,7 +122,7 @@ static void counts_a_recursive_function_once_a_stack(void **state)
 
     pb_profile_add(p, thread, stack_of(p, deep), 0, 1, 4);
     pb_profile_add(p, thread, stack_of(p, main_rest), PB_SAMPLE_WAITING, 2, 3);
-    assert_int_equal(pb_profile_hot(p, &hot), 3);
+    assert_int_equal(pb_profile_hot(p, NULL, &hot), 3);
     assert_string_equal(pb_profile_function_at(p, hot[0].function).name, "work");
     assert_int_equal(hot[0].self, 4);
     assert_int_equal(hot[0].total, 4);
@@ -235,7 +235,7 @@ static void folds_frames_of_the_interpreter(void **state)
     _cleanup_free_ char *text = folded(p);
     assert_string_equal(
         text, "<module> (x);_PyEval_mine (x) 5\n<module> (x);_PyEval_mine (x);gemm (x) 3\n_start (x) 2\n");
-    assert_int_equal(pb_profile_hot(p, &hot), 4);
+    assert_int_equal(pb_profile_hot(p, NULL, &hot), 4);
     assert_string_equal(pb_profile_function_at(p, hot[0].function).name, "_PyEval_mine");
     assert_true(hot[0].self == 5 && hot[0].total == 8);
     pb_profile_fold_interpreter(p, false);

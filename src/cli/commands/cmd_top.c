@@ -128,7 +128,7 @@ static void put_functions(FILE *out, const struct look *look, double ticks, int 
     _cleanup_free_ struct pb_hot *hot = NULL;
     char label[300];
 
-    int n = pb_profile_hot(look->p, &hot);
+    int n = pb_profile_hot(look->p, NULL, &hot);
     if (n > 0)
         qsort(hot, (size_t)n, sizeof(*hot), running_first);
     fprintf(out, "%s SELF%%  WAIT%%  TOTAL%%  FUNCTION%s\n", color_code(look, "\033[7m"),

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ask/settings.h"
 #include "base/cleanup.h"
@@ -80,15 +81,42 @@ void pb_profile_say_notes(const struct pb_sampler *s, FILE *out)
         fprintf(out, "  %u process%s ended meanwhile\n", left, left == 1 ? "" : "es");
 }
 
+/* Marks the threads that mostly wait for work (queues, pools, writers of logs): not the main thread, and
+ * running much less than the thread that runs most. The place where such a thread waits is not what a program
+ * spends its time on. Returns how many samples the other threads have. */
+static uint64_t mark_idle(const struct pb_profile *p, bool *ret)
+{
+    enum { OF_THE_BUSIEST = 4 };
+    size_t n = pb_profile_nthreads(p);
+    _cleanup_free_ uint64_t *all = calloc(n + 1, sizeof(*all)), *running = calloc(n + 1, sizeof(*running));
+    uint64_t others = 0, most = 0;
+
+    for (size_t i = 0; all && running && i < pb_profile_ncounts(p); i++) {
+        struct pb_count c = pb_profile_count_at(p, i);
+        all[c.thread] += c.samples;
+        running[c.thread] += c.flags & PB_SAMPLE_WAITING ? 0 : c.samples;
+        most = running[c.thread] > most ? running[c.thread] : most;
+    }
+    for (uint32_t i = 0; all && running && i < n; i++) {
+        struct pb_profile_thread t = pb_profile_thread_at(p, i);
+        ret[i] = t.pid != t.tid && running[i] * OF_THE_BUSIEST < most;
+        others += ret[i] || t.hidden ? 0 : all[i];
+    }
+    return others ? others : pb_profile_samples(p);
+}
+
 const char *pb_profile_hottest(const struct pb_profile *p, int n, char *buf, size_t size)
 {
+    _cleanup_free_ bool *idle = calloc(pb_profile_nthreads(p) + 1, sizeof(*idle));
     _cleanup_free_ struct pb_hot *hot = NULL;
-    double all = (double)pb_profile_samples(p);
     size_t len = 0;
     char label[160];
 
     buf[0] = '\0';
-    int count = pb_profile_hot(p, &hot);
+    if (!idle)
+        return buf;
+    double all = (double)mark_idle(p, idle);
+    int count = pb_profile_hot(p, idle, &hot);
     for (int i = 0; i < count && i < n && hot[i].self && len < size; i++)
         len += (size_t)snprintf(buf + len, size - len, "%s%s %.1f%%", i ? ", " : "",
                                 pb_profile_label(p, hot[i].function, label, sizeof(label)),
