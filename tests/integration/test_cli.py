@@ -423,3 +423,36 @@ def test_the_man_page_names_every_command_and_option():
         pytest.skip("groff is not installed")
     done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     assert done.stderr == "" and "no colour on a terminal" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["backtrace", "tables", "memory", "config", "probes", "query", "list", "help", "version"])
+def test_output_that_cannot_be_written_is_an_error(command, full_job):
+    words = {"query": ["-t", full_job, "query", "SELECT 1"]}.get(command, [command] if command in ("list", "help", "version") else ["-t", full_job, command])
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([jobs.PROGRAM, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr.count("cannot be written") == 1, (done.returncode, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def full_job():
+    with jobs.python() as job:
+        assert probe(job.pid, "inject").returncode == 0
+        yield job.pid
+
+
+def test_settings_stand_apart_from_their_values_and_words_have_no_unit(full_job):
+    lines = probe(full_job, "config").stdout.splitlines()[::2]
+    assert all(re.match(r"probing\.[a-z_.]+ +\S", line) for line in lines) and not any(re.search(r"\b(auto|off) (s|%)", line) for line in lines), lines
+
+
+def test_show_tables_lists_all(full_job):
+    shown = probe(full_job, "query", "--format", "csv", "show  TABLES ;").stdout.split()[1:]
+    listed = probe(full_job, "query", "--format", "csv", "SELECT name FROM probing.tables ORDER BY name").stdout.split()[1:]
+    assert shown == listed and {"python.torch_trace", "memory_usage", "system.process"} <= set(shown)
+
+
+def test_a_narrow_screen_shows_times_and_numbers_whole_or_not_at_all(full_job):
+    sql = "SELECT TIMESTAMP '2026-11-18 22:43:52.123456' AS t, 'a text that is long enough to be cut at such a width' AS text, 123456789012 AS n, 'last' AS z"
+    env = {**os.environ, "COLUMNS": "64"}
+    done = subprocess.run(["script", "-qc", f"{jobs.PROGRAM} -t {full_job} query \"{sql}\"", "/dev/null"], capture_output=True, text=True, env=env, timeout=60)
+    assert "2026-11-18 22:43:52.123456" in done.stdout and "123456789012" in done.stdout and "a text" in done.stdout and "…" in done.stdout, done.stdout
