@@ -40,8 +40,8 @@ int pb_run_open(const struct pb_run_options *options, struct pb_run *ret, char *
  * listen_fd, abstract_fd and door[0]. */
 void pb_run_remove(struct pb_run *run);
 
-/* After a detach: the tables stay readable, as those of a program that has ended, until the next agent of this
- * program or the limits of rundir.h remove them. Nobody can connect any more. */
+/* After a detach: the tables stay readable, as those of a program that has ended, until the next agent of
+ * this program or the limits of rundir.h remove them. Nobody can connect any more. */
 void pb_run_end(struct pb_run *run);
 
 /* Writes the settings into the directory, where tools read them now or when the process has ended. The file

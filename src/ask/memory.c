@@ -32,7 +32,7 @@ static int take_process(const struct pb_query_sources *sources, struct pb_few *f
                         struct pb_err *err)
 {
     int r = pb_few_ask(sources, "SELECT rss_bytes, peak_rss_bytes, vms_bytes, swap_bytes FROM system.process",
-                    few, err);
+                       few, err);
     if (r < 0)
         return r;
     m->rss = pb_few_number(few, 0, 0);
@@ -55,8 +55,8 @@ static int take_process(const struct pb_query_sources *sources, struct pb_few *f
     return r;
 }
 
-/* A start takes memory, and a cache fills up: both look like a leak for a while. So only the second half of the
- * time counts (of two hours at most), and it must go on in its own second half. */
+/* A start takes memory, and a cache fills up: both look like a leak for a while. So only the second half of
+ * the time counts (of two hours at most), and it must go on in its own second half. */
 static double judge_growth(const struct pb_memory *m, double half, double quarter)
 {
     double changed = fabs(half) / 60 * m->growth_s, noise = NOISE_SHARE * m->rss;
@@ -131,8 +131,8 @@ static int take_history(const struct pb_query_sources *sources, struct pb_few *f
 }
 
 /* The newest value of each column: not every row has all. */
-static int take_recorded_python(const struct pb_query_sources *sources, struct pb_few *few, struct pb_memory *m,
-                                struct pb_err *err)
+static int take_recorded_python(const struct pb_query_sources *sources, struct pb_few *few,
+                                struct pb_memory *m, struct pb_err *err)
 {
     static const char *const columns[] = {"heap_arenas",     "heap_bytes",       "heap_blocks",
                                           "gc_gen0",         "gc_gen1",          "gc_gen2",
@@ -147,10 +147,11 @@ static int take_recorded_python(const struct pb_query_sources *sources, struct p
     int r = pb_few_ask(sources, sql, few, err);
     if (r < 0)
         return r;
-    m->python = (struct pb_py_memory){pb_few_count(few, 0, 0),
-                                      pb_few_count(few, 0, 1),
-                                      pb_few_count(few, 0, 2),
-                                      {pb_few_count(few, 0, 3), pb_few_count(few, 0, 4), pb_few_count(few, 0, 5)}};
+    m->python =
+        (struct pb_py_memory){pb_few_count(few, 0, 0),
+                              pb_few_count(few, 0, 1),
+                              pb_few_count(few, 0, 2),
+                              {pb_few_count(few, 0, 3), pb_few_count(few, 0, 4), pb_few_count(few, 0, 5)}};
     m->torch_cpu = pb_few_number(few, 0, 6);
     m->torch_cuda = pb_few_number(few, 0, 7);
     m->gpu = pb_few_number(few, 0, 8);
@@ -259,8 +260,9 @@ static void take_torch(const struct pb_ask *asked, const struct pb_query_sources
     struct pb_session session;
     struct pb_err err;
 
-    if (pb_few_ask(sources, "SELECT count(*) FROM system.maps WHERE path LIKE '%/libtorch\\_cuda%' ESCAPE '\\'",
-                few, &err) < 0 ||
+    if (pb_few_ask(sources,
+                   "SELECT count(*) FROM system.maps WHERE path LIKE '%/libtorch\\_cuda%' ESCAPE '\\'", few,
+                   &err) < 0 ||
         pb_few_count(few, 0, 0) <= 0)
         return;
     if (pb_parts_session(asked, m->pid, true, TORCH_TIMEOUT_MS, &session, &err) < 0) {
