@@ -1,26 +1,26 @@
 """`probing catch`: keeps the scene of an uncaught exception, and serves a prompt in the failing frame, post mortem.
 
 Hooks are set where Python ends a thread: sys.excepthook, threading.excepthook (before 3.8, which has none, the function by which threading
-formats the traceback of a thread) and sys.unraisablehook for threads of _thread. Each keeps the scene, then calls the former hook; if another
-library has saved ours and calls it later, it does the same. In a child of fork, after a detach and after `catch --stop` they only call the former
-hook. The agent handles fatal signals (src/agent/crash.c).
+formats the traceback of a thread) and sys.unraisablehook for threads of _thread. They are C functions (src/agent/catch_hook.c), which have the scene
+described here, in a thread of ours, and then call the former hook. In a child of fork, after a detach and after `catch --stop` they only call that.
+The agent handles fatal signals (src/agent/crash.c).
 
-A value is described by its type here, and only values of Python's own types by their contents: the repr of a tensor would wait for a device that
-may just have failed, and a program that dies must not hang instead.
+No code of the program runs for a scene, also not __str__ of the exception, and the files of its source are read without import hooks. A value is
+described by its type here, and only values of Python's own types by their contents: the repr of a tensor would wait for a device that may just
+have failed, and a program that dies must not hang instead.
 """
 import sys
 
-from _thread import get_ident
-from posix import getpid
-
 import _probing
-from . import _helpers, _pause, _prompt
+from . import _by_type, _helpers, _pause, _prompt, _trace
+from ._by_type import PLAIN, before, full_name, message_of, name_by_ident, name_of, parts_of, trace_of
 from ._program import at_detach, import_threading
 
 TEXT_MAX, VALUE_MAX, ITEMS_MAX, FRAMES_MAX, LOCALS_MAX = 3500, 200, 8, 200, 100
 ROWS_MAX = 3000  # of one scene: the thread waits for them
+CHAIN_MAX, LINES_MAX, SOURCE_MAX = 20, 400, 1 << 20
 KEEP_MS = 500
-PLAIN = (int, float, complex, bool, type(None), type(Ellipsis), str, bytes)
+FUNCTION, BUILTIN, MODULE = type(lambda: 0), type(len), type(sys)
 
 HELP = """\
 An exception ended this thread; the prompt is in the frame that raised it. What is entered runs there, after the fact.
@@ -36,27 +36,29 @@ error is the exception.
 def describe_value(value, depth=2):
     """A text of bounded length and time: runs no code of the program."""
     kind = type(value)
-    if kind in (str, bytes):
+    if kind is str or kind is bytes:
         return repr(value) if len(value) <= VALUE_MAX else repr(value[:VALUE_MAX]) + "..."
     if kind is int and value.bit_length() > 1000:
         return "<int of %d bits>" % value.bit_length()
-    if kind in PLAIN:
+    if id(kind) in PLAIN:
         return repr(value)
-    if kind in (list, tuple, set, frozenset, dict):
+    if kind is list or kind is tuple or kind is set or kind is frozenset or kind is dict:
         return describe_items(value, kind, depth)
-    module = kind.__module__ if type(kind.__module__) is str else "?"
-    name = kind.__qualname__ if module == "builtins" else "%s.%s" % (module, kind.__qualname__)
-    if module.partition(".")[0] in ("torch", "numpy") and kind.__name__ in ("Tensor", "Parameter", "ndarray"):
-        return "<%s %s %s%s>" % (name, tuple(value.shape), value.dtype, " %s" % value.device if module.startswith("torch") else "")
-    if kind is type:
-        return "<class %s.%s>" % (value.__module__, value.__qualname__)
-    if hasattr(kind, "__code__") or kind.__name__ in ("function", "builtin_function_or_method", "module"):
-        return "<%s %s>" % (kind.__name__, getattr(value, "__name__", "?"))
-    return "<%s at %#x>" % (name, id(value))
+    told = _trace.of_tensor(value, kind)
+    if told is not None:
+        shape = told.get("tensor", told.get("array"))
+        return "<%s %s %s%s>" % (full_name(kind), tuple(shape), told["dtype"], " %s" % told["device"] if "device" in told else "")
+    if issubclass(kind, type):
+        return "<class %s>" % full_name(value)
+    if kind is FUNCTION or kind is BUILTIN:
+        return "<%s %s>" % (name_of(kind), kind.__dict__["__name__"].__get__(value))
+    if kind is MODULE:
+        return "<module %s>" % _by_type.exact_text(MODULE.__dict__["__dict__"].__get__(value).get("__name__", "?"))
+    return "<%s at %#x>" % (full_name(kind), id(value))
 
 
 def describe_items(value, kind, depth):
-    opened, closed = {list: "[]", tuple: "()", dict: "{}", set: "{}", frozenset: "{}"}[kind]
+    opened, closed = "[]" if kind is list else "()" if kind is tuple else "{}"
     if not depth:
         return opened + ("..." if value else "") + closed
     parts = []
@@ -76,7 +78,7 @@ def describe_items(value, kind, depth):
 
 def describe_named(name, value, depth=2):
     """Masks texts with the name of a secret, as everywhere."""
-    if type(name) is str and type(value) in (str, bytes) and _probing.is_secret(name):
+    if type(name) is str and (type(value) is str or type(value) is bytes) and _probing.is_secret(name):
         return "***"
     return describe_value(value, depth)
 
@@ -85,13 +87,16 @@ def describe_locals(frame, ended):
     """Lines of "name = value"; None: none, or they cannot be read."""
     lines, size = [], 0
     try:
-        for name, value in list(_helpers.frame_locals(frame, ended).items())[:LOCALS_MAX]:
-            if frame.f_code.co_name == "<module>" and (name.startswith("__") or type(value) is type(sys)):
+        found = _helpers.frame_locals(frame, ended)
+        if not issubclass(type(found), dict):  # the namespace of a class that its metaclass has made
+            return None
+        for name, value in list(dict.items(found))[:LOCALS_MAX]:
+            if type(name) is not str or frame.f_code.co_name == "<module>" and (name.startswith("__") or type(value) is MODULE):
                 continue
             try:
                 line = "%s = %s" % (name, describe_named(name, value))
             except Exception:
-                line = "%s = <%s>" % (name, type(value).__name__)
+                line = "%s = <%s>" % (name, name_of(type(value)))
             size += len(line) + 1
             if size > TEXT_MAX:
                 lines.append("...")
@@ -106,12 +111,68 @@ def clip(text):
     return text if text is None or len(text) <= TEXT_MAX else text[:TEXT_MAX // 2] + "\n...\n" + text[-TEXT_MAX // 2:]
 
 
+# --- the traceback as a text
+
+class Sources:
+    """Lines of source files. apart: this thread has left the descriptors of the program and may open files."""
+
+    def __init__(self, apart):
+        self.apart, self.known = apart, {}
+
+    def line(self, path, number):
+        if path not in self.known:
+            self.known[path] = self.cached(path) or (self.read(path) if self.apart else [])
+        lines = self.known[path]
+        return lines[number - 1].strip() if number and 0 < number <= len(lines) else ""
+
+    def cached(self, path):
+        """What linecache has, also of code without a file."""
+        cache = sys.modules["linecache"].__dict__.get("cache") if "linecache" in sys.modules else None
+        entry = cache.get(path) if type(cache) is dict else None
+        return entry[2] if type(entry) is tuple and len(entry) == 4 and type(entry[2]) is list else None
+
+    def read(self, path):
+        """Not by linecache: an import of it may pass through hooks of the program, and a file may be a pipe."""
+        found = None if path.startswith("<") else _probing.read_source(path, SOURCE_MAX)
+        return found.decode("utf-8", "replace").splitlines() if found else []
+
+
+def format_frames(trace, sources):
+    lines = []
+    while trace is not None and len(lines) < LINES_MAX:
+        code, number = trace.tb_frame.f_code, trace.tb_lineno
+        path = _by_type.exact_text(code.co_filename)
+        lines.append('  File "%s", line %s, in %s\n' % (path, number, _by_type.exact_text(code.co_name)))
+        source = sources.line(path, number)
+        if source:
+            lines.append("    %s\n" % source)
+        trace = trace.tb_next
+    return (["Traceback (most recent call last):\n"] if lines else []) + lines + (["  ...\n"] if trace is not None else [])
+
+
+def format_error(error, sources, seen):
+    """As Python prints it, with the exceptions before it and those of a group; each once."""
+    chain = []
+    while error is not None and id(error) not in seen and len(seen) < CHAIN_MAX:
+        seen[id(error)] = error
+        told = format_frames(trace_of(error), sources)
+        message = message_of(error, describe_value)
+        told.append("%s%s\n" % (full_name(type(error), "__main__"), ": " + message if message else ""))
+        for each in parts_of(error):
+            told += ["  | " + line for line in format_error(each, sources, seen)] or ["  | ...\n"]
+        error, between = before(error)
+        chain.insert(0, told)
+        if error is not None and id(error) not in seen and len(seen) < CHAIN_MAX:
+            chain.insert(0, [between])
+    return [line for told in chain for line in told]
+
+
 # --- the hooks
 
 def ends_program(frame):
     """Whether Python calls sys.excepthook at its end. A prompt of the program (code.interact, python -i) calls it for typed code, and a library
     to print something; both go on."""
-    if hasattr(sys, "ps1"):
+    if "ps1" in sys.__dict__:
         return False
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
@@ -138,124 +199,90 @@ class Catch:
 
     def __init__(self, prompt, limit_ms, said):
         self.prompt, self.limit_ms, self.said = prompt, limit_ms, said
-        self.pid, self.generation, self.off = getpid(), _probing.detached(), False
         self.set = []  # (holder, name, former hook, our hook)
         self.tables = make_table(0), make_table(1)
+        numbers = _probing.shared.setdefault("catch numbers", [0])
+        numbers[0] += 1
+        self.number = numbers[0]
 
-    def is_live(self):
-        return not self.off and getpid() == self.pid and _probing.detached() == self.generation
-
-    def put(self, holder, name, make):
-        before = getattr(holder, name)
-        ours = make(before)
-        setattr(holder, name, ours)
-        self.set.append((holder, name, before, ours))
+    def put(self, holder, name, describe, prints_first=False, only_with=None):
+        if hasattr(holder, name):
+            former = getattr(holder, name)
+            ours = _probing.catch_hook(self.number, former, describe, prints_first, only_with)
+            setattr(holder, name, ours)
+            self.set.append((holder, name, former, ours))
 
     def install(self):
         import_threading()
         threading = sys.modules.get("threading")
-        self.put(sys, "excepthook", self.make_excepthook)
-        if hasattr(threading, "excepthook"):
-            self.put(threading, "excepthook", self.make_thread_hook)
-        elif hasattr(threading, "_format_exc"):
-            self.put(threading, "_format_exc", self.make_format)
-        if hasattr(sys, "unraisablehook"):
-            self.put(sys, "unraisablehook", self.make_unraisable)
+        self.put(sys, "excepthook", self.of_program, sys.excepthook is sys.__excepthook__)
+        self.put(threading, "excepthook" if hasattr(threading, "excepthook") else "_format_exc", self.of_thread)
+        self.put(sys, "unraisablehook", self.of_thread, True, "thread started by")
+        _probing.catch_on(self.number)
 
     def remove(self):
         """Restores the hooks that are still ours. A hook set after ours stays; ours only calls the former one then."""
-        self.off = True
-        for holder, name, before, ours in self.set:
+        _probing.catch_on(0)
+        for holder, name, former, ours in self.set:
             if getattr(holder, name, None) is ours:
-                setattr(holder, name, before)
+                setattr(holder, name, former)
         del self.set[:]
 
-    def make_excepthook(self, before):
-        def excepthook(kind, error, trace):
-            # The default hook prints the traceback, which a person wants to see first. Another one may end the process.
-            first = before is sys.__excepthook__
-            mortem = self.keep(kind, error, trace) if ends_program(sys._getframe().f_back) else None
-            if mortem is not None and not first:
-                mortem.serve()
-            try:
-                before(kind, error, trace)
-            finally:
-                if mortem is not None and first:
-                    mortem.serve()
-                mortem = error = trace = None
-        return excepthook
+    # --- in a thread of ours, while the thread that fails waits. Each returns what serves a prompt in it, or None.
 
-    def make_thread_hook(self, before):
-        def excepthook(args):
-            mortem = self.keep(args.exc_type, args.exc_value, args.exc_traceback, getattr(args.thread, "name", None))
-            try:
-                before(args)
-            finally:
-                if mortem is not None:
-                    mortem.serve()
-                mortem = None
-        return excepthook
+    def of_program(self, failure, apart):
+        """sys.excepthook(kind, error, trace)."""
+        arguments, frame, ident, tid, _ = failure
+        if len(arguments) != 3 or not ends_program(frame):
+            return None
+        return self.keep(arguments[1], arguments[2], ident, tid, None, apart)
 
-    def make_format(self, before):
-        def format_exc(*words, **named):
-            mortem = self.keep(*sys.exc_info())
-            text = before(*words, **named)
-            if mortem is not None:
-                mortem.serve()
-            return text
-        return format_exc
+    def of_thread(self, failure, apart):
+        """threading.excepthook(args) and sys.unraisablehook(args), whose fields begin alike; threading._format_exc()."""
+        arguments, _, ident, tid, handled = failure
+        if len(arguments) == 1 and issubclass(type(arguments[0]), tuple):
+            fields = tuple.__getitem__(arguments[0], slice(0, 4))
+            return self.keep(fields[1], fields[2], ident, tid, _by_type.thread_name(fields[3]), apart)
+        return self.keep(handled, handled and trace_of(handled), ident, tid, None, apart)
 
-    def make_unraisable(self, before):
-        def unraisablehook(args):
-            mortem = None
-            if "thread started by" in (getattr(args, "err_msg", None) or ""):
-                mortem = self.keep(args.exc_type, args.exc_value, args.exc_traceback)
-            try:
-                before(args)
-            finally:
-                if mortem is not None:
-                    mortem.serve()
-                mortem = None
-        return unraisablehook
-
-    # --- in the thread that fails
-
-    def keep(self, kind, error, trace, name=None):
-        """Writes the scene; returns the object that serves a prompt in it, or None. Never raises."""
+    def keep(self, error, trace, ident, tid, name, apart):
+        """Writes the scene."""
+        kind = type(error)
+        if not issubclass(kind, BaseException) or kind is SystemExit:
+            return None
         try:
-            if not self.is_live():
-                return None
             frames, lines = [], {}
             while trace is not None:
                 frames.append(trace.tb_frame)
                 lines[id(trace.tb_frame)] = trace.tb_lineno
                 trace = trace.tb_next
-            frames = [frame for frame in reversed(frames) if not frame.f_code.co_filename.startswith("<probing>")]
-            self.write(kind, error, frames, lines, name)
+            frames = [frame for frame in reversed(frames) if not str.startswith(frame.f_code.co_filename, "<probing>")]
+            name = name or name_by_ident(ident, _probing.main_ident())
+            self.write(error, frames, lines, ident, tid, name, apart)
             if not self.prompt or not frames or not issubclass(kind, Exception):
                 return None
-            return Mortem(self, "%s ended thread %s" % (kind.__name__, name or thread_name(get_ident())), frames, lines, error)
+            return Mortem(self, "%s ended thread %s" % (name_of(kind), name), frames, lines, error)
         except Exception as failed:
-            note("the scene of %s could not be kept: %s: %s" % (getattr(kind, "__name__", kind), type(failed).__name__, failed))
+            note("the scene of %s could not be kept: %s: %s" % (name_of(kind), type(failed).__name__, failed))
             return None
 
-    def write(self, kind, error, frames, lines, name):
-        import traceback
-
+    def write(self, error, frames, lines, ident, tid, name, apart):
         exceptions, rows = self.tables
-        number, tid, name = _probing.crash_number(), _probing.thread_id(), name or thread_name(get_ident())
-        text = "".join(traceback.format_exception(kind, error, error.__traceback__)) if error is not None else None
-        at = (frames[0].f_code.co_name, frames[0].f_code.co_filename, lines[id(frames[0])]) if frames else (None, None, None)
-        words = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else "%s.%s" % (kind.__module__, kind.__qualname__)
+        number, main = _probing.crash_number(), _probing.main_ident()
         for depth, frame in enumerate(frames[:FRAMES_MAX]):
             self.write_frame(rows, number, tid, name, True, depth, frame, lines[id(frame)])
         left = ROWS_MAX
-        for ident, _ in _helpers.live_threads():
-            known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
-            for depth, frame in enumerate(_helpers.frames_of(ident)[:min(FRAMES_MAX, left)]):
+        for other, _ in _helpers.live_threads():
+            if other == ident:
+                continue
+            native = _by_type.native_id(other)
+            for depth, frame in enumerate(_helpers.frames_of(other)[:min(FRAMES_MAX, left)]):
                 left -= 1
-                self.write_frame(rows, number, getattr(known, "native_id", None), thread_name(ident), False, depth, frame, frame.f_lineno)
-        exceptions.append(number, "exception", words, clip(message_of(error)), tid, name, at[0], at[1], at[2], clip(text))
+                self.write_frame(rows, number, native, name_by_ident(other, main), False, depth, frame, frame.f_lineno)
+        at = (frames[0].f_code.co_name, frames[0].f_code.co_filename, lines[id(frames[0])]) if frames else (None, None, None)
+        text = "".join(format_error(error, Sources(apart), {}))
+        exceptions.append(number, "exception", full_name(type(error), "__main__"), clip(message_of(error, describe_value)), tid, name,
+                          at[0], at[1], at[2], clip(text))
         _probing.keep_rows(KEEP_MS)
 
     def write_frame(self, rows, number, tid, name, failed, depth, frame, line):
@@ -264,25 +291,14 @@ class Catch:
                     describe_locals(frame, failed))
 
 
-def message_of(error):
-    try:
-        return str(error)
-    except Exception as failed:
-        return "<its __str__ raises %s>" % type(failed).__name__
-
-
-def thread_name(ident):
-    known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
-    return getattr(known, "name", None) or ("MainThread" if ident == _probing.main_ident() else "?")
-
-
 class Mortem(_pause.Pause):
     """A thread that an exception has ended, held so that a client can inspect its frames."""
 
-    help, can_step, ended = HELP, False, True
+    help, word, can_step, ended = HELP, "catch", False, True
 
     def __init__(self, catch, why, frames, lines, error):
         _pause.Pause.__init__(self, catch.limit_ms)
+        self.said = catch.said
         self.catch, self.why, self.frames, self.lines, self.error = catch, why, frames, lines, error
 
     def line_of(self, frame):
@@ -291,17 +307,17 @@ class Mortem(_pause.Pause):
     def lent(self):
         return {"error": self.error}
 
+    def hand_over(self, error):
+        """The thread that is held has ended: there is no code of the program that could be interrupted."""
+
     def serve(self):
-        """Returns when the thread may end. A signal's exception (Ctrl-C) means that too."""
+        """In the thread that fails; returns when it may end. A signal's exception (Ctrl-C) means that too."""
         held = held_threads()
         try:
             held.append(self)
-            if self.catch.said and sys.stderr is not None:
-                sys.stderr.write("probing: %s; it is held for %g s: %s\n" % (self.why, self.limit_ms / 1000, self.catch.said))
-                sys.stderr.flush()
             self.hold(self.frames)
         except BaseException as raised:
-            note("a failing frame was not served to the end: %s: %s" % (type(raised).__name__, raised))
+            note("a failing frame was not served to the end: %s" % name_of(type(raised)))
         finally:
             if self in held:
                 held.remove(self)

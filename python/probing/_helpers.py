@@ -8,6 +8,7 @@ import sys
 from _thread import get_ident
 
 import _probing
+from ._by_type import fields_of, known_threads, name_by_ident
 from ._program import import_for_us
 
 VALUE_MAX, ROWS_MAX = 300, 200
@@ -77,10 +78,10 @@ def short(value):
 
 class Thread:
     def __init__(self, number, ident, frame):
-        known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
+        fields = fields_of(known_threads().get(ident)) or {}
         self.number, self.ident = number, ident
-        self.name = getattr(known, "name", None) or ("MainThread" if ident == _probing.main_ident() else "?")
-        self.daemon = bool(getattr(known, "daemon", False))
+        self.name = name_by_ident(ident, _probing.main_ident())
+        self.daemon = dict.get(fields, "_daemonic") is True
         self.at = "%s:%d %s" % (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name) if frame is not None else "(not in Python)"
 
     def __repr__(self):
@@ -117,13 +118,19 @@ def live_threads():
 
 
 def all_threads(which=None):
-    """(ident, innermost frame or None) of every thread. Without a GIL Python itself must stop them, which is impossible beside another
+    """(ident, innermost frame or None) of every thread; None for this one, whose frame would refer to itself and so keep what it sees alive until a
+    garbage collection. Without a GIL Python itself must stop them, which is impossible beside another
     interpreter. The agent checks its layout of frames against this function, whose first local is its argument."""
     if "free-threading" in sys.version:
         others = {"_interpreters", "_xxsubinterpreters", "concurrent.interpreters"}.intersection(sys.modules)
-        return [] if others else list(sys._current_frames().items())
-    flat = _probing.threads(which)
-    return list(zip(flat[::2], flat[1::2]))
+        flat = [] if others else [part for pair in sys._current_frames().items() for part in pair]
+    else:
+        flat = _probing.threads(which)
+    own = get_ident()
+    try:
+        return [(ident, None if ident == own else frame) for ident, frame in zip(flat[::2], flat[1::2])]
+    finally:
+        del flat[:]
 
 
 def frames_of(ident):

@@ -7,6 +7,8 @@ import posix
 from _thread import allocate_lock as _allocate_lock, get_ident
 from posix import getpid
 
+from ._by_type import trace_of
+
 
 def main_globals():
     main = sys.modules.get("__main__")
@@ -161,8 +163,8 @@ def is_thread_of_ours():
 
 def is_of_program(error):
     """Whether a signal handler of the program raised it, while it was in our code."""
-    trace = error.__traceback__
+    trace = trace_of(error)
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     ours = trace is not None and trace.tb_frame.f_code.co_filename.startswith("<probing>")
-    return isinstance(error, KeyboardInterrupt) or not ours
+    return issubclass(type(error), KeyboardInterrupt) or not ours

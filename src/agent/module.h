@@ -86,6 +86,7 @@ extern struct pb_py_method pb_table_methods[];   /* module_table.c */
 extern struct pb_py_method pb_span_methods[];    /* module_span.c */
 extern struct pb_py_method pb_log_methods[];     /* module_log.c */
 extern struct pb_py_method pb_crash_methods[];   /* crash_python.c */
+extern struct pb_py_method pb_catch_methods[];   /* catch_hook.c */
 extern struct pb_py_method pb_call_methods[];    /* module_trace.c */
 extern struct pb_py_method pb_comm_methods[];    /* probes/torch_comm.c */
 extern struct pb_py_method pb_halt_methods[];    /* halt.c */

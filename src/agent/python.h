@@ -69,6 +69,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(pb_pyobject *, compile, Py_CompileString, (const char *, const char *, int))                           \
     X(pb_pyobject *, eval_code, PyEval_EvalCode, (pb_pyobject *, pb_pyobject *, pb_pyobject *))              \
     X(pb_pyobject *, call, PyObject_CallFunctionObjArgs, (pb_pyobject *, ...))                               \
+    X(pb_pyobject *, call_tuple, PyObject_Call, (pb_pyobject *, pb_pyobject *, pb_pyobject *))               \
     X(pb_pyobject *, cfunction, PyCFunction_NewEx, (void *, pb_pyobject *, pb_pyobject *))                   \
     X(pb_pyobject *, bytes_from, PyBytes_FromStringAndSize, (const char *, long))                            \
     X(int, bytes_as, PyBytes_AsStringAndSize, (pb_pyobject *, char **, long *))                              \
@@ -95,6 +96,7 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(void, err_set_object, PyErr_SetObject, (pb_pyobject *, pb_pyobject *))                                 \
     X(void, err_restore, PyErr_Restore, (pb_pyobject *, pb_pyobject *, pb_pyobject *))                       \
     X(void, err_set, PyErr_SetString, (pb_pyobject *, const char *))                                         \
+    X(void, exc_info, PyErr_GetExcInfo, (pb_pyobject **, pb_pyobject **, pb_pyobject **))                    \
     X(pb_pyobject *, err_occurred, PyErr_Occurred, (void))                                                   \
     X(int, err_matches, PyErr_ExceptionMatches, (pb_pyobject *))                                             \
     X(pb_pyobject *, module_new, PyModule_New, (const char *))                                               \

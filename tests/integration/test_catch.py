@@ -97,7 +97,7 @@ def test_an_exception_in_a_thread_and_in_the_main_thread(python):
         found = rows(job, "SELECT locals FROM python.crash_frames WHERE failed AND function = 'fail' ORDER BY id")
         assert ["how = 'quietly'" in found[0][0], "how = 'loudly'" in found[1][0]] == [True, True], found
         assert "hunter2" not in str(found)
-        assert job.output.count("ValueError: boom") == 2 and "probing" not in job.output
+        assert job.output.count("ValueError: boom") == 2 and "probing:" not in job.output
 
 
 @needs_nc
@@ -106,7 +106,7 @@ def test_the_failing_frame_is_served(python):
     with start(python, "fail('here')") as job:
         command = address(probe("-t", job.pid, "catch"))
         let_fail(job)
-        jobs.wait_until(lambda: "it is held for" in job.output, what="the failure")
+        jobs.wait_until(lambda: "held by `catch`" in probe("-t", job.pid, "backtrace").stdout, what="the failure")
         with Nc(command) as nc:
             assert "ValueError ended thread MainThread" in nc.wait("(fail) ")
             assert nc.ask("how, deep, error", "(fail) ") == "('here', [1, {'a': 2}], ValueError('boom'%s))\n" % (
@@ -225,5 +225,5 @@ def test_a_prompt_of_the_programs_own_is_not_held():
         assert probe("-t", job.pid, "catch").returncode == 0
         let_fail(job)
         assert job.process.wait(20) == 0
-        assert "ZeroDivisionError" in job.output and job.output.endswith("goes on\n") and "probing" not in job.output
+        assert "ZeroDivisionError" in job.output and job.output.endswith("goes on\n") and "probing:" not in job.output
         assert rows(job, "SELECT count(*) FROM python.exceptions") == [["0"]]
