@@ -14,6 +14,7 @@ from posix import getpid
 import _probing
 from . import _streams
 from ._dap_json import decode, encode
+from ._by_type import full_name
 from ._dap_values import class_name
 from ._hooks import Refused, note
 from ._places import canonical
@@ -105,10 +106,16 @@ class Task:
 
     def __call__(self):
         self.began = _probing.milliseconds()
-        answer = self.session.answer
+        answer, stop = self.session.answer, self.stop
         try:
+            if stop is not None:
+                stop.guard.typed = True
             body = self.function()
+            if stop is not None:
+                stop.guard.typed = False
         except BaseException as error:
+            if stop is not None:
+                stop.guard.typed = False
             if getpid() != self.session.pid:
                 return
             text = "%s: %s" % (class_name(type(error)), error) if not isinstance(error, Refused) else str(error)
@@ -265,7 +272,7 @@ class Session:
         if stop.places:
             body["hitBreakpointIds"] = stop.places
         if stop.error is not None:
-            body["text"] = class_name(type(stop.error[0]))
+            body["text"] = full_name(type(stop.error[0]), "__main__")
             body["description"] = "Paused on exception" if stop.error[1] == "always" else "Paused on an exception that nobody catches"
         self.heard = _probing.milliseconds()
         self.event("stopped", body)

@@ -10,7 +10,8 @@ from _thread import RLock, allocate_lock, get_ident
 from posix import getpid
 
 import _probing
-from . import _helpers, _hooks, _places
+from . import _helpers, _hooks, _places, _signals, _trace
+from ._by_type import is_one_of, message_of, name_of
 from ._expressions import Names, compile_expression, parse_message, render
 from ._hooks import MONITORED, OWN_TRACE, Refused, is_outermost
 from ._program import main_globals, stdlib
@@ -90,6 +91,7 @@ class Stop:
         self.can_step = error is None and can_step()
         self.tasks, self.bell = [], allocate_lock()
         self.bell.acquire()
+        self.guard = _signals.Guard(self.go)
 
     def is_ended(self, frame):
         """Whether its function has ended: an uncaught exception has left it."""
@@ -112,6 +114,13 @@ class Stop:
     def wait(self):
         """In short turns, so that the program's signal handlers run."""
         debugger = self.debugger
+        held = "debug %d " % _probing.milliseconds()  # noqa: F841 as in _pause.py
+        with self.guard:
+            self.run_tasks(debugger)
+        if self.guard.error is not None:
+            _signals.raise_later(self.guard.error)
+
+    def run_tasks(self, debugger):
         while not self.going and not debugger.over and getpid() == debugger.pid and _probing.detached() == debugger.generation:
             if self.tasks:
                 self.tasks.pop(0)()
@@ -282,7 +291,7 @@ class Debugger(_hooks.Listener):
             self.listener.output("console", render(breakpoint.message, names) + "\n", frame)
             return False
         except Exception as error:
-            self.listener.output("stderr", "breakpoint: %s: %s\n" % (type(error).__name__, error), frame)
+            self.listener.output("stderr", "breakpoint: %s: %s\n" % (name_of(type(error)), message_of(error, lambda value: _trace.text_of(_trace.plain(value)))), frame)
             return breakpoint.message is None
 
     def line(self, frame, line):
@@ -303,7 +312,7 @@ class Debugger(_hooks.Listener):
     def raises(self, frame, error, trace):
         """Called for each frame that an exception passes."""
         if self.raised and self.is_mine(frame.f_code) and (trace is None or trace.tb_next is None) \
-                and not isinstance(error, (StopIteration, GeneratorExit, StopAsyncIteration)):
+                and not is_one_of(type(error), StopIteration, GeneratorExit, StopAsyncIteration):
             self.stop(frame, "exception", error=(error, "always", trace))
 
     def unwinds(self, frame, error, trace):
@@ -311,7 +320,7 @@ class Debugger(_hooks.Listener):
         step = self.steps.get(get_ident())
         if step is not None:
             step.at_return(frame, False)
-        if self.uncaught and is_outermost(frame) and not isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
+        if self.uncaught and is_outermost(frame) and not is_one_of(type(error), SystemExit, KeyboardInterrupt, GeneratorExit):
             self.stop(frame, "exception", error=(error, "unhandled", trace))  # other exceptions end a program normally
 
     def traces(self, frame, ident):

@@ -4,6 +4,7 @@ from . import _dap, _dap_engine, _helpers, _places
 from ._dap import CAPABILITIES, FRAMES_MAX, LOOK_MS
 from ._dap_engine import Breakpoint, Debugger, Refused
 from ._program import lines_of_file
+from ._by_type import full_name, message_of, name_of
 from ._dap_values import PAGE_MAX, Holder, Scope, class_name, part_counts, render
 
 
@@ -286,13 +287,13 @@ class Requests(_dap.Session):
             raise Refused("the thread did not stop at an exception")
 
         def describe():
-            import traceback
+            from ._catch import Sources, describe_value, format_error
 
-            error, mode, trace = stop.error
-            name = class_name(type(error))
-            text = "".join(traceback.format_exception(type(error), error, trace))
-            return {"exceptionId": name, "description": str(error), "breakMode": mode,
-                    "details": {"message": str(error), "typeName": type(error).__name__, "fullTypeName": name, "stackTrace": text}}
+            error, mode, _ = stop.error
+            name, text = full_name(type(error), "__main__"), message_of(error, describe_value)
+            return {"exceptionId": name, "description": text, "breakMode": mode,
+                    "details": {"message": text, "typeName": name_of(type(error)), "fullTypeName": name,
+                                "stackTrace": "".join(format_error(error, Sources(False), {}))}}
 
         return self.later(request, lambda: self.any_console(stop).look(describe), stop, LOOK_MS)
 

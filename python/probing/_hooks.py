@@ -12,6 +12,8 @@ from _thread import allocate_lock, get_ident
 from posix import getpid
 
 import _probing
+from . import _signals
+from ._by_type import trace_of
 from ._program import at_detach, is_of_program
 
 MONITORED = sys.version_info >= (3, 12)
@@ -277,13 +279,13 @@ def leave(code, frame, yields):
 def on_raise(code, offset, error):
     now = here()
     if now is not None and not is_own_code(code):
-        ask(now, "raises", sys._getframe(1), error, error.__traceback__)
+        ask(now, "raises", sys._getframe(1), error, trace_of(error))
 
 
 def on_unwind(code, offset, error):
     now = here()
     if now is not None and not is_own_code(code):
-        ask(now, "unwinds", sys._getframe(1), error, error.__traceback__)
+        ask(now, "unwinds", sys._getframe(1), error, trace_of(error))
 
 
 # --- for both
@@ -311,7 +313,10 @@ def tell(function, *arguments):
         return function(*arguments)
     except BaseException as error:
         if is_of_program(error):
-            raise
+            if ident != _probing.main_ident():
+                raise
+            _signals.raise_later(error)
+            return None
         note("a hook failed: %s: %s" % (type(error).__name__, error))
         return None
     finally:

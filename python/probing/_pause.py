@@ -11,10 +11,10 @@ from _thread import allocate_lock, get_ident
 from posix import getpid
 
 import _probing
-from . import _halt, _helpers, _hooks, _prompt, _streams
+from . import _halt, _helpers, _hooks, _prompt, _signals, _streams
 from ._hooks import note
 from ._names import OWN_NAMES
-from ._program import forget_thread, is_of_program
+from ._program import forget_thread
 from ._streams import ERR, OUT
 
 TURN_MS = 100
@@ -158,6 +158,9 @@ class Session(_prompt.Session):
 
     def make_names(self):
         return None
+
+    def runs_typed(self, runs):
+        self.pause.guard.typed = runs
 
     def bind(self, stack):
         """Before it is served at another place."""
@@ -333,6 +336,7 @@ class Pause:
     """One stop of the main thread and the steps after it."""
 
     why, help = "the main thread is stopped", HELP
+    word, said = "pause", ""  # the command that holds it, and how to connect where that is known here
     can_step = True
     ended = False  # whether the functions of its frames have ended
 
@@ -343,10 +347,11 @@ class Pause:
         self.waiting, self.session = [], None  # waiting clients, and the one being served
         self.stopped_at, self.going, self.over = None, None, False
         self.target, self.line, self.until_return = None, None, False
-        self.heard, self.ident = 0, None  # ident: the held thread
+        self.heard, self.since, self.ident = 0, 0, None  # ident: the held thread
         self.passed = None  # where a breakpoint stopped it: the same line may be reported twice
         self.halt = None  # of the other threads
         self.frames = ()  # of the held thread, the innermost first
+        self.guard = None  # while it is held
 
     def explain(self):
         return self.help + (HELP_ALL if self.halt is not None else "")
@@ -354,7 +359,7 @@ class Pause:
     # --- in the main thread
 
     def stop(self):
-        """Called by the interpreter. Raises only exceptions of the program's signal handlers."""
+        """Called by the interpreter. Raises nothing; what a signal handler of the program raised meanwhile is raised afterwards."""
         if getpid() != self.pid or self.over:
             return
         self.interact(sys._getframe(1))
@@ -375,21 +380,23 @@ class Pause:
 
     def hold(self, stack):
         """Serves clients in these frames until one lets the thread continue, or the limit."""
-        error = None
-        self.heard, self.going, self.ident = _probing.milliseconds(), None, get_ident()
+        guard = self.guard = _signals.Guard(self.interrupted)
+        since = self.heard = self.since = _probing.milliseconds()
+        self.going, self.ident = None, get_ident()
+        held = "%s %d %s" % (self.word, since, self.said)  # read from outside by backtrace and now (src/ask/stacks_take.c)
         self.stopped_at = describe(stack[0], self.line_of(stack[0])).rstrip()
         self.frames = stack
         try:
-            if self.session is not None:
-                self.meet(self.session, stack, True)
-            while self.going is None:
-                self.bell.acquire(True, TURN_MS / 1000)
-                self.attend(stack)
+            with guard:
+                if self.session is not None:
+                    self.meet(self.session, stack, True)
+                while self.going is None:
+                    self.bell.acquire(True, TURN_MS / 1000)
+                    held = "%s %d %s" % (self.word, since, self.said)  # noqa: F841
+                    self.attend(stack)
         except BaseException as raised:
             self.going = "continue"
-            if is_of_program(raised):
-                error = raised
-            else:
+            if guard.error is None:
                 note("a pause failed: %s: %s" % (type(raised).__name__, raised))
         finally:
             self.stopped_at, self.frames = None, ()
@@ -398,8 +405,18 @@ class Pause:
             if self.going == "continue":
                 self.finish()
             del stack[:]
-        if error is not None:
-            raise error
+        if guard.error is not None:
+            self.hand_over(guard.error)
+
+    def interrupted(self):
+        """A signal handler of the program has raised, which ends the pause."""
+        session = self.session
+        if session is not None:
+            session.channel.offer(b"\na signal handler of the program has raised an exception: the program goes on with it\n")
+        self.going = "continue"
+
+    def hand_over(self, error):
+        _signals.raise_later(error)
 
     def next_client(self):
         with self.lock:
@@ -568,11 +585,17 @@ class Pause:
 
 
 def serve_control(arguments, channel):
-    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS [all]" or "continue [quietly]". Answers with a line, and one for each thread that runs on."""
+    """`probing pause`: arguments are "stop TIMEOUT_MS LIMIT_MS [all]", "at" and how to connect to the pause, or "continue [quietly]". Answers with a line,
+    and one for each thread that runs on; "held" and how to connect where it is paused already."""
     global current
     words = arguments.decode().split()
     if current is not None and (current.over or current.pid != getpid()):
         current = None
+    if words[0] == "at":
+        if current is not None:
+            current.said = " ".join(words[1:])
+        channel.write(b"ok \n")
+        return
     if words[0] == "continue":
         pause = current
         if pause is None:
@@ -587,7 +610,7 @@ def serve_control(arguments, channel):
     if current is not None and current.going == "continue":
         current.wait_until_over(GO_MS)
     if current is not None and not current.over:
-        channel.close("the process is paused already", 1)
+        answer_again(current, channel)
         return
     timeout_ms, limit_ms = int(words[1]), int(words[2])
     pause = current = Pause(limit_ms)
@@ -607,6 +630,15 @@ def serve_control(arguments, channel):
             return
     lines = ["ok %s" % (where or pause.stopped_at)] + ["not stopped: %s: %s" % thread for thread in moving]
     channel.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
+
+
+def answer_again(pause, channel):
+    """To a second `pause`."""
+    if pause.word != "pause" or not pause.said or pause.stopped_at is None:
+        channel.close("the process is %s already" % ("paused" if pause.word == "pause" else "held by `%s`: `continue` lets it go on" % pause.word), 1)
+        return
+    seconds = (_probing.milliseconds() - pause.since) // 1000
+    channel.write(("ok held %s\nsince %d s at %s\n" % (pause.said, seconds, pause.stopped_at)).encode("utf-8", "replace"))
 
 
 def halt_others(pause, channel, timeout_ms):

@@ -230,6 +230,7 @@ class Session:
         """0: it ran; 1: it raised, and the traceback was sent."""
         given, raised = Input(self, source), None
         _streams.sinks[get_ident()] = given
+        self.runs_typed(True)
         try:
             try:
                 given.prepare(self.names)
@@ -241,10 +242,15 @@ class Session:
                     value = None
             except BaseException as error:
                 raised = error
+            self.runs_typed(False)
             return self.conclude(given, raised)
         finally:
+            self.runs_typed(False)
             raised = None
             given.finish()
+
+    def runs_typed(self, runs):
+        """In the main thread of the program: whether its signals interrupt what runs (_signals.py)."""
 
     def call(self, function, *arguments):
         """Calls a function that may take for ever: the client can interrupt it."""
@@ -328,12 +334,14 @@ class Session:
         given.send = lambda stream, words: None
         _streams.sinks[get_ident()] = given
         result = 0, []
+        self.runs_typed(True)
         try:
             given.replace_streams()
             result = self.call(self.complete, text)
         except BaseException:
             pass
         finally:
+            self.runs_typed(False)
             given.finish()
         return result[0], result[1][:WORDS_MAX]
 

@@ -20,7 +20,7 @@ _claim = allocate_lock()  # held by the thread that is about to be held
 class Stop(_pause.Pause):
     """A thread that is held at a breakpoint."""
 
-    help = HELP
+    help, word = HELP, "break"
 
     def __init__(self, broken):
         _pause.Pause.__init__(self, broken.limit_ms)

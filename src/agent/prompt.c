@@ -8,6 +8,7 @@
 #include "agent/spawn.h"
 #include "agent/wake.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,10 @@ static uint32_t detached;
 static uint64_t due_ms;      /* when shared["due"] will be called; 0: never */
 static pb_pyobject *pending; /* a function for the main thread to call; taken by an atomic exchange */
 static int in_call;          /* the main thread is in it */
+
+/* What a signal handler of the program raised while the main thread was in code of ours, and its traceback;
+ * only accessed with the GIL. */
+static pb_pyobject *to_raise, *to_raise_trace;
 
 void pb_prompt_detach(void)
 {
@@ -78,6 +83,136 @@ static pb_pyobject *set_local(pb_pyobject *self, pb_pyobject *args)
     return py->bool_from(1);
 }
 
+/* 0: nothing is to be raised; else -1 with the exception. */
+static int raise_kept(const struct pb_python *py)
+{
+    pb_pyobject *error = to_raise, *trace = to_raise_trace;
+
+    if (!error)
+        return 0;
+    to_raise = to_raise_trace = NULL;
+    pb_pyobject *type = pb_type_of(error, pb_module_header(py));
+    py->incref(type);
+    py->err_restore(type, error, trace);
+    return -1;
+}
+
+/* Whether the code that a pending call interrupts is our own Python code. */
+static int interrupts_us(const struct pb_python *py)
+{
+    pb_pyobject *frame = py->eval_frame(), *code = frame ? py->get_attr(frame, "f_code") : NULL;
+    pb_pyobject *file = code ? py->get_attr(code, "co_filename") : NULL;
+    const char *name = file ? py->utf8_of(file) : NULL;
+    int ours = name && strncmp(name, "<probing>", 9) == 0;
+
+    if (file)
+        py->decref(file);
+    if (code)
+        py->decref(code);
+    py->err_clear();
+    return ours;
+}
+
+static int raise_pending(void *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)unused;
+
+    if (!py || (to_raise && interrupts_us(py) && py->add_pending_call(raise_pending, NULL) == 0))
+        return 0;
+    return raise_kept(py);
+}
+
+/* raise_later(error, trace): the main thread raises it between two bytecodes, or where the pending call ends
+ * in which it is. The program sees no frame of ours. */
+static pb_pyobject *raise_later(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *error = py->tuple_get(args, 0), *trace = error ? py->tuple_get(args, 1) : NULL;
+    pb_pyobject *before[] = {to_raise, to_raise_trace};
+    (void)self;
+
+    if (!trace)
+        return NULL;
+    py->incref(error);
+    if (trace != py->none)
+        py->incref(trace);
+    to_raise = error;
+    to_raise_trace = trace == py->none ? NULL : trace;
+    for (int i = 0; i < 2; i++)
+        if (before[i])
+            py->decref(before[i]);
+    if (!__atomic_load_n(&in_call, __ATOMIC_ACQUIRE) && py->add_pending_call(raise_pending, NULL) < 0) {
+        raise_kept(py); /* here: Python's list of pending calls is full */
+        return NULL;
+    }
+    py->incref(py->none);
+    return py->none;
+}
+
+/* signal_action(number): the bytes of its struct sigaction. set_signal_action(number, bytes). */
+static pb_pyobject *signal_action(pb_pyobject *self, pb_pyobject *number)
+{
+    const struct pb_python *py = pb_python_here();
+    struct sigaction action = {0};
+    (void)self;
+
+    long n = py->int_as(number);
+    if (py->err_occurred())
+        return NULL;
+    int r = sigaction((int)n, NULL, &action);
+    return py->bytes_from((const char *)&action, r < 0 ? 0 : (long)sizeof(action));
+}
+
+static pb_pyobject *set_signal_action(pb_pyobject *self, pb_pyobject *args)
+{
+    const struct pb_python *py = pb_python_here();
+    pb_pyobject *number = py->tuple_get(args, 0), *data = number ? py->tuple_get(args, 1) : NULL;
+    struct sigaction action;
+    char *bytes;
+    long size, n = data ? py->int_as(number) : 0;
+    (void)self;
+
+    if (!data || py->err_occurred() || py->bytes_as(data, &bytes, &size) < 0)
+        return NULL;
+    if (size == sizeof(action)) {
+        memcpy(&action, bytes, sizeof(action));
+        sigaction((int)n, &action, NULL);
+    }
+    py->incref(py->none);
+    return py->none;
+}
+
+/* (begin, code, last or None, names, end): code that a client sent, evaluated from here so that no frame of
+ * ours is between it and the program's. end(value, kind, error, trace) gets what came of it. Neither begin
+ * nor end raises. */
+static void run_code(const struct pb_python *py, pb_pyobject *given)
+{
+    pb_pyobject *part[5], *raised[3] = {0}, *value = NULL;
+
+    for (int i = 0; i < 5; i++)
+        if (!(part[i] = py->tuple_get(given, i)))
+            return;
+    pb_pyobject *begun = py->call(part[0], (void *)NULL);
+    if (begun)
+        value = py->eval_code(part[1], part[3], part[3]);
+    if (value && part[2] != py->none) {
+        py->decref(value);
+        value = py->eval_code(part[2], part[3], part[3]);
+    }
+    py->err_fetch(&raised[0], &raised[1], &raised[2]);
+    if (raised[0])
+        py->err_normalize(&raised[0], &raised[1], &raised[2]);
+    pb_pyobject *ended =
+        py->call(part[4], value ? value : py->none, raised[0] ? raised[0] : py->none,
+                 raised[1] ? raised[1] : py->none, raised[2] ? raised[2] : py->none, (void *)NULL);
+    pb_pyobject *all[] = {begun, value, ended, raised[0], raised[1], raised[2]};
+    for (int i = 0; i < 6; i++)
+        if (all[i])
+            py->decref(all[i]);
+    py->err_clear();
+}
+
 /* In the main thread, between two bytecodes. An exception of the function is for the program: one of its
  * signal handlers ran meanwhile. */
 static int call_pending(void *unused)
@@ -89,17 +224,37 @@ static int call_pending(void *unused)
     if (!py || !function)
         return 0;
     __atomic_store_n(&in_call, 1, __ATOMIC_RELEASE);
-    pb_pyobject *result = py->call(function, (void *)NULL);
+    pb_pyobject *result = NULL;
+    if ((const void *)pb_type_of(function, pb_module_header(py)) == py->tuple_type) {
+        run_code(py, function);
+        py->incref(result = py->none);
+    } else {
+        result = py->call(function, (void *)NULL);
+    }
     __atomic_store_n(&in_call, 0, __ATOMIC_RELEASE);
     py->decref(function);
     if (result)
         py->decref(result);
-    return result ? 0 : -1;
+    return result ? raise_kept(py) : -1;
 }
 
-/* pend(function): the main thread calls it, once, as soon as it can. False: one is pending already, or runs,
- * or Python accepts no more. Calls do not nest: Python 3.11, while one runs in a traced thread, would search
- * for the other for ever. */
+/* interrupt(ident): raises the client's interrupt in that thread, which runs code of a client. */
+static pb_pyobject *interrupt(pb_pyobject *self, pb_pyobject *ident)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+
+    unsigned long long number = py->uint64_as(ident);
+    if (py->err_occurred())
+        return NULL;
+    py->set_async_exc((unsigned long)number, pb_module_interrupt(py));
+    py->incref(py->none);
+    return py->none;
+}
+
+/* pend(function), or pend of a tuple for run_code: the main thread calls it, once, as soon as it can. False:
+ * one is pending already, or runs, or Python accepts no more. Calls do not nest: Python 3.11, while one runs
+ * in a traced thread, would search for the other for ever. */
 static pb_pyobject *pend(pb_pyobject *self, pb_pyobject *function)
 {
     const struct pb_python *py = pb_python_here();
@@ -275,6 +430,10 @@ struct pb_py_method pb_prompt_methods[] = {
     {"frame_locals", (pb_py_function)frame_locals, PB_METH_O, NULL},
     {"set_local", (pb_py_function)set_local, PB_METH_VARARGS, NULL},
     {"pend", (pb_py_function)pend, PB_METH_O, NULL},
+    {"interrupt", (pb_py_function)interrupt, PB_METH_O, NULL},
+    {"raise_later", (pb_py_function)raise_later, PB_METH_VARARGS, NULL},
+    {"signal_action", (pb_py_function)signal_action, PB_METH_O, NULL},
+    {"set_signal_action", (pb_py_function)set_signal_action, PB_METH_VARARGS, NULL},
     {"unpend", (pb_py_function)unpend, PB_METH_NOARGS, NULL},
     {"due_at", (pb_py_function)due_at, PB_METH_O, NULL},
     {"detached", (pb_py_function)count_detached, PB_METH_NOARGS, NULL},

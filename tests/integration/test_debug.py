@@ -567,3 +567,45 @@ def test_50_rounds(tmp_path):
                     client.ask("disconnect")
         jobs.wait_until(lambda: is_clean(state(job)), what="the end of all hooks")
         assert job.output == "ready\n" and job.alive()
+
+
+@EVERY
+def test_an_exception_is_read_by_its_type(python):
+    """With the filters for exceptions no code of a class of the program runs: not its __getattribute__, not that of its metaclass, not __str__."""
+    code = """
+import time
+ran = []
+class Meta(type):
+    def __getattribute__(cls, name):
+        if name in ("__name__", "__module__", "__qualname__", "__mro__"): ran.append(name)
+        return type.__getattribute__(cls, name)
+class E(Exception, metaclass=Meta):
+    def __getattribute__(self, name):
+        ran.append(name)
+        if name == "__traceback__": raise SystemExit(6)
+        return object.__getattribute__(self, name)
+    def __str__(self): ran.append("str")
+def fail():
+    raise E("x")
+def work():
+    try: fail()
+    except E: pass
+rounds = 0
+print("ready", flush=True)
+while not go_on_for_ever:
+    work()
+    rounds += 1
+    time.sleep(0.005)
+""".replace("rounds = 0", "rounds, go_on_for_ever = 0, []")
+    with program(python, code) as job:
+        with Client(debug_address(job)) as client:
+            client.ask("setExceptionBreakpoints", filters=["uncaught"])
+            jobs.wait_until(lambda: int(probe(job.pid, "eval", "rounds").stdout) > 50, what="the rounds")
+            client.ask("setExceptionBreakpoints", filters=["raised"])
+            stopped = client.stopped()
+            assert stopped["reason"] == "exception" and stopped["text"].endswith("E")
+            found = client.ask("exceptionInfo", threadId=stopped["threadId"])
+            assert found["exceptionId"].endswith("E") and found["description"].startswith("x")
+            client.ask("setExceptionBreakpoints", filters=[])
+        assert probe(job.pid, "eval", "ran").stdout == "[]\n"
+        assert job.output == "ready\n"
