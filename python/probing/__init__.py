@@ -12,15 +12,15 @@
     rows[0]["func"]; rows.to_pandas(); rows.to_polars(); rows.to_arrow()
 
 The first thing recorded starts the agent in this process, unless PROBING=0; PROBING=1 starts it with the program. Where it cannot be
-had one line says so, and everything here does nothing. Standard library only; 3.6 and newer.
+had everything here does nothing, and messages() says why. Standard library only; 3.6 and newer.
 """
 import sys
 
-from ._agent import is_enabled, start
+from ._agent import is_enabled, messages, start
 from .spans import clear_role, current_role, event, probe, record_span, set_role, span, step, trace
 from .tables import log, register, table, unregister
 
-__all__ = ["Error", "Rows", "clear_role", "current_role", "event", "is_enabled", "log", "probe", "query", "record_span", "register",
+__all__ = ["Error", "Rows", "clear_role", "current_role", "event", "is_enabled", "log", "messages", "probe", "query", "record_span", "register",
            "set_role", "span", "start", "step", "table", "trace", "unregister"]
 
 _ORIGINAL = ("ExternalTable", "attach_training_phases", "disable_tracer", "enable_tracer", "load_extension", "owns_training_phases", "phase", "query_outcome")

@@ -1,8 +1,9 @@
 """Finds the agent of this process: already loaded, or in a library that is loaded now.
 
 `agent()` returns the module _probing (src/agent/module.c): that of an agent that was injected or started before, or the library of this
-installation, loaded as an extension module. `recording()` starts it too. If neither is available, one line on stderr says so and a stand-in is
-returned that does nothing: a program never fails because of us.
+installation, loaded as an extension module. `recording()` starts it too. If neither is available a stand-in is
+returned that does nothing: a program never fails because of us. What went wrong is kept for `messages()`, and written to the file that PROBING_LOG
+names: a program's stdout and stderr are its own.
 """
 import os
 import sys
@@ -77,25 +78,39 @@ class _Nothing:
         return False
 
 
+_messages = []
+MESSAGES_MAX = 100
+
+
+def messages():
+    """What went wrong with probing in this process, the oldest first."""
+    return list(_messages)
+
+
 def warn(text):
-    """One line, once for each text; never an exception."""
+    """Keeps it, once for each text, as a row of probing.log too where an agent is; never an exception."""
     try:
-        if text not in _said:
-            _said.add(text)
-            print("probing: " + text, file=sys.stderr)
+        if text in _messages or len(_messages) >= MESSAGES_MAX:
+            return
+        _messages.append(text)
+        if os.environ.get("PROBING_LOG"):
+            file = os.open(os.environ["PROBING_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
+            try:
+                os.write(file, ("probing: process %d: %s\n" % (os.getpid(), text)).encode("utf-8", "backslashreplace"))
+            finally:
+                os.close(file)
+        if is_enabled():
+            _known[0].note("python", text)
     except Exception:
         pass
-
-
-_said = set()
 
 
 def _is_musl():
     if "musl" in getattr(sys.implementation, "_multiarch", ""):
         return True
     try:
-        with open("/proc/self/maps") as maps:
-            return "/ld-musl-" in maps.read()
+        with open("/proc/self/maps", "rb") as maps:
+            return b"/ld-musl-" in maps.read()
     except OSError:
         return False
 
@@ -184,7 +199,7 @@ def _start_once():
 
 
 def start(**options):
-    """Starts the agent in this process if there is none. Returns True when it records; a failure is a line on stderr."""
+    """Starts the agent in this process if there is none. Returns True when it records; messages() has the reason of a failure."""
     found = agent()
     if found.is_recording() or isinstance(found, _Nothing):
         return found.is_recording()

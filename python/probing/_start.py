@@ -27,6 +27,8 @@ _records = []  # whether the forking process records
 def begin():
     try:
         value = next((os.environ[name] for name in NAMES if os.environ.get(name)), "")
+        if not value:  # begun already: launch, in an environment that has the package and its .pth file
+            return
         children, init = _read(value)
         if children is None or _begun == [os.getpid()]:
             return
@@ -122,7 +124,7 @@ def _is_inherited(fd):
 
 
 def _run(path):
-    """Runs the user's file, in its own namespace. An error in it is printed and does not end the program."""
+    """Runs the user's file, in its own namespace. An error in it is kept for messages() and does not end the program."""
     try:
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec")

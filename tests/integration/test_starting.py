@@ -81,16 +81,18 @@ def test_values(python, tmp_path):
     assert values(PROBING=f"2,init:{init}") == [("True", "__probing__", "True")] * 2
 
 
-def test_an_error_of_ours_is_one_line(tmp_path):
+def test_an_error_of_ours_is_a_line_in_a_file_and_none_of_the_program(tmp_path):
     program, bad = site(tmp_path, NEWEST), tmp_path / "bad.py"
     bad.write_text("1 / 0\n")
     for value, said in [("nonsense", r"probing: PROBING=nonsense is not understood .*: off\n"), (str(bad), r"probing: .*bad.py: ZeroDivisionError: .*\n"),
                         ("init:/nowhere.py", r"probing: /nowhere.py: FileNotFoundError: .*\n")]:
-        assert run(program, "-c", "print('ran')", env={"PROBING": value}, stderr=said) == ["ran"]
-    said = r"probing: nothing is recorded: .*\nprobing: it could not be started: .*\n|probing: .*\n"
-    assert run(program, "-c", "print('ran')", env={"PROBING": "1", "PROBING_LIBRARY": "/dev/null"}, stderr=said) == ["ran"]
-    full = {"PROBING": "1", "PROBING_DIR": "/proc/nowhere"}
-    assert run(program, "-c", "print('ran')", env=full, stderr=r"(probing: .*\n)?") == ["ran"]
+        log = tmp_path / "log"
+        assert run(program, "-c", "print('ran')", env={"PROBING": value, "PROBING_LOG": str(log)}) == ["ran"]
+        assert re.fullmatch(said.replace("probing: ", "probing: process [0-9]+: ", 1), log.read_text())
+        log.unlink()
+        assert run(program, "-c", "import probing; print(len(probing.messages()), flush=True)", env={"PROBING": value, "PROBING_LOG": "/proc/nowhere"}) == ["1"]
+    for env in ({"PROBING_LIBRARY": "/dev/null"}, {"PROBING_DIR": "/proc/nowhere"}):
+        assert run(program, "-c", "print('ran')", env={"PROBING": "1", **env}) == ["ran"]
 
 
 CHILDREN = THERE + """
