@@ -238,7 +238,9 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
         k->since = now;
     }
     line->seconds = first ? -1 : (double)(now - k->since) / 1e9;
-    if (wait && wait->seconds > line->seconds)
+    if (t->held[0])
+        line->seconds = t->held_seconds;
+    else if (wait && wait->seconds > line->seconds)
         line->seconds = wait->seconds;
 }
 

@@ -37,6 +37,8 @@ struct pb_shown_frame {
     char *locals; /* "name = value" lines; NULL: not asked for, or none */
 };
 
+#define PB_HELD_MAX 96
+
 /* A suspended asyncio task, or (without frames) the running one. */
 struct pb_shown_task {
     char name[PB_PY_NAME_MAX], waits_for[PB_PY_NAME_MAX];
@@ -58,6 +60,9 @@ struct pb_shown_thread {
     size_t nframes;
     struct pb_shown_task *tasks; /* of the event loop that runs in the thread */
     size_t ntasks;
+    char held[PB_HELD_MAX]; /* what of probing holds it at a prompt: "pause", "break", "catch", "debug"; "" */
+    char held_at[PB_HELD_MAX]; /* how to connect, where that is known; else "" */
+    double held_seconds;
     bool truncated;
     enum pb_way way;
     int failed; /* negative errno: why there are no frames */
@@ -124,6 +129,9 @@ int pb_stacks_open(const struct pb_ask *ask, const struct pb_target *target,
                    const struct pb_stacks_options *options, struct pb_stacks *ret, struct pb_err *err);
 int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options, struct pb_err *err);
 void pb_stacks_done(struct pb_stacks *s);
+
+/* "paused by `pause`" or "held by `break`" with the time, of a thread that is held. */
+const char *pb_stacks_held(const struct pb_shown_thread *t, char *buf, size_t size);
 
 /* "running", "holds the GIL", "waiting in futex", ...: for a person. Static or in buf. */
 const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size);

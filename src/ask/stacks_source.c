@@ -254,7 +254,8 @@ int pb_sources_text(const struct pb_ask *ask, const struct pb_stacks *s, const c
 
 bool pb_stacks_is_own(const char *file)
 {
-    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen "};
+    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ",
+                                         "<probing>"};
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (strstr(file, others[i]))

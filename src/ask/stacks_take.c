@@ -193,6 +193,48 @@ static int add_task(void *arg, const struct pb_py_task *task)
     return shown->frames ? 0 : -ENOMEM;
 }
 
+/* The functions of our Python part in which a thread waits for a client's word, and their local variable:
+ * what holds it, since when on the monotonic clock, in ms, and how to connect. */
+static const char *const holding[][2] = {{"<probing>/_pause.py", "hold"},
+                                         {"<probing>/_dap_engine.py", "wait"}};
+
+static bool is_ours(const struct pb_shown_frame *f)
+{
+    return strncmp(f->code->file, "<probing>", 9) == 0;
+}
+
+static void read_held(const struct reading *r, const struct pb_shown_frame *f)
+{
+    struct pb_shown_thread *t = r->t;
+    unsigned long long since;
+    bool holds = false;
+    int at = 0;
+
+    for (size_t i = 0; i < sizeof(holding) / sizeof(holding[0]); i++)
+        holds |= strcmp(f->code->file, holding[i][0]) == 0 && strcmp(f->code->name, holding[i][1]) == 0;
+    char *locals = holds ? pb_py_locals(r->s->py, &f->at) : NULL;
+    const char *found = locals ? strstr(locals, "held = '") : NULL;
+    if (found && sscanf(found, "held = '%15[a-z] %llu %n", t->held, &since, &at) >= 2) {
+        uint64_t now = pb_now_ns() / PB_NS_PER_MS;
+        t->held_seconds = now > since ? (double)(now - since) / 1e3 : 0;
+        if (at)
+            snprintf(t->held_at, sizeof(t->held_at), "%.*s", (int)strcspn(found + at, "'\n"), found + at);
+    }
+    free(locals);
+}
+
+/* Of a held thread the program's own function comes first. Native frames are merged by the number of each
+ * Python frame: then all stay. */
+static void leave_out_ours(struct pb_shown_thread *t)
+{
+    size_t n = 0;
+
+    while (n + 1 < t->nframes && is_ours(&t->frames[n]))
+        free(t->frames[n++].locals);
+    memmove(t->frames, t->frames + n, (t->nframes - n) * sizeof(*t->frames));
+    t->nframes -= n;
+}
+
 static int read_frames(struct reading *r)
 {
     struct pb_py *py = r->s->py;
@@ -205,8 +247,13 @@ static int read_frames(struct reading *r)
         t->frames = frames;
     }
     size_t n = r->stack->n < FRAMES_MAX - r->s->frames ? r->stack->n : FRAMES_MAX - r->s->frames;
-    for (size_t i = 0; i < n; i++)
+    t->held[0] = t->held_at[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
         t->frames[t->nframes++] = show_frame(r, &r->stack->at[i]);
+        read_held(r, &t->frames[i]);
+    }
+    if (t->held[0] && !r->s->native)
+        leave_out_ours(t);
     t->truncated = r->stack->truncated || n < r->stack->n;
     /* An unreadable list of tasks does not invalidate the stack. */
     pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
@@ -391,6 +438,13 @@ int pb_stacks_take(struct pb_stacks *s, const struct pb_stacks_options *options,
     return 0;
 }
 
+const char *pb_stacks_held(const struct pb_shown_thread *t, char *buf, size_t size)
+{
+    snprintf(buf, size, "%s by `%s` since %.0f s", strcmp(t->held, "pause") == 0 ? "paused" : "held", t->held,
+             t->held_seconds);
+    return buf;
+}
+
 const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t size)
 {
     const char *name = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
@@ -400,6 +454,8 @@ const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t s
         snprintf(buf, size, "died of %s", pb_stacks_signal(t->native.signal, number, sizeof(number)));
         return buf;
     }
+    if (t->held[0] && t->native.state != 'T')
+        return pb_stacks_held(t, buf, size);
     switch (t->native.state) {
     case 'T':
         return "stopped by a signal";

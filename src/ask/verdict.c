@@ -18,12 +18,18 @@
 #define NAME_SIZE     160
 #define CIRCLE_MAX    16
 
+/* Names are the target's. */
+static void drop_controls(char *text)
+{
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127)
+            *p = '?';
+}
+
 const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size)
 {
     snprintf(buf, size, "thread %d \"%s\"", (int)t->native.tid, t->name[0] ? t->name : t->native.name);
-    for (char *p = buf; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = '?';
+    drop_controls(buf);
     return buf;
 }
 
@@ -120,9 +126,7 @@ static int put_group(const struct pb_wait *w, char *ret, size_t size)
     char ranks[PB_WAIT_ABSENT], name[PB_WAIT_GROUP];
 
     snprintf(name, sizeof(name), "%s", w->group);
-    for (char *p = name; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = '?';
+    drop_controls(name);
     pb_wait_put_ranks(w->group_ranks, w->ngroup_ranks, ranks, sizeof(ranks));
     return snprintf(ret, size,
                     w->ngroup_ranks == 0   ? " of group %s"
@@ -170,6 +174,40 @@ static bool describe_main_wait(const struct pb_wait *w, char *ret, size_t size)
     return true;
 }
 
+/* A thread that a prompt of ours holds, and how it goes on. */
+static bool describe_held(const struct pb_stacks *s, size_t main, char *ret, size_t size)
+{
+    static const char *const ways[][2] = {
+        {"pause", "`probing -t %d continue` lets it go on, `probing -t %d pause` prints its address again"},
+        {"break", "`probing -t %d continue` lets it go on, `probing -t %d break --stop` for good"},
+        {"catch", "it has failed; `probing -t %d catch --stop` lets it end"},
+        {"debug", "its debugger lets it go on, or `probing -t %d debug --stop`"},
+    };
+    const struct pb_shown_thread *t = main < s->n && s->threads[main].held[0] ? &s->threads[main] : NULL;
+    char name[NAME_SIZE], held[64];
+
+    for (size_t i = 0; i < s->n && !t; i++)
+        if (s->threads[i].held[0])
+            t = &s->threads[i];
+    if (!t)
+        return false;
+    const char *who =
+        t->native.tid == s->pid ? "the main thread" : pb_stacks_thread_name(t, name, sizeof(name));
+    size_t len = (size_t)snprintf(ret, size, "%s is %s", who, pb_stacks_held(t, held, sizeof(held)));
+    if (t->nframes && len < size)
+        len += (size_t)snprintf(ret + len, size - len, " in %.60s (%.120s:%d)", t->frames[0].code->name,
+                                t->frames[0].code->file, t->frames[0].line);
+    if (t->held_at[0] && len < size)
+        len += (size_t)snprintf(ret + len, size - len, "; `%s` connects to it", t->held_at);
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]) && len + 2 < size; i++)
+        if (strcmp(t->held, ways[i][0]) == 0) {
+            len += (size_t)snprintf(ret + len, size - len, "; ");
+            snprintf(ret + len, size - len, ways[i][1], (int)s->pid, (int)s->pid);
+        }
+    drop_controls(ret);
+    return true;
+}
+
 static void find_verdict(struct pb_stacks *s)
 {
     struct pb_waits *w = &s->waits;
@@ -185,6 +223,8 @@ static void find_verdict(struct pb_stacks *s)
                  "the process is stopped by a signal (kill -CONT %d lets it go on)", (int)s->pid);
         return;
     }
+    if (s->source.pid && describe_held(s, main, s->verdict, sizeof(s->verdict)))
+        return;
     if (s->py && s->source.pid && gil_held_in_c(s, w, s->verdict, sizeof(s->verdict)))
         return;
     s->verdict[0] = '\0';

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define KIND     "paused"
+#define AGAIN    "held "
 #define LIMIT_MS (600u * 1000)
 
 static int continue_process(const struct pb_call *call, struct pb_err *err)
@@ -49,6 +50,31 @@ static void tell_where(char *answer, unsigned limit_ms)
     }
 }
 
+/* The answer where it is paused already: "held", how to connect, and since when. */
+static int tell_again(char *answer)
+{
+    char *since = strchr(answer, '\n');
+
+    if (since)
+        *since++ = '\0';
+    fputs("the process is paused already, ", stderr);
+    pb_put_plain(stderr, since ? since : "?");
+    fputs("; its address is\n", stderr);
+    pb_put_plain(stdout, answer + strlen(AGAIN));
+    putchar('\n');
+    return 0;
+}
+
+/* Names the address in `now` and `backtrace`, and for a second pause. */
+static void keep_address(const struct pb_call *call, const struct pb_address *address, int port)
+{
+    char words[128], answer[64];
+    struct pb_err unused;
+
+    snprintf(words, sizeof(words), "at nc %s %d", pb_address_host(address), port);
+    pb_dialog_ask(call, "pause", words, answer, sizeof(answer), &unused);
+}
+
 static int run_pause(const struct pb_call *call, struct pb_err *err)
 {
     const char *limit = pb_call_option(call, "limit");
@@ -70,12 +96,15 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
     r = pb_dialog_ask(call, "pause", words, answer, sizeof(answer), err);
     if (r < 0)
         return r;
+    if (strncmp(answer, AGAIN, strlen(AGAIN)) == 0)
+        return tell_again(answer);
     int port = listen_for_clients(call, &address, token, err);
     if (port < 0) {
         struct pb_err unused;
         continue_process(call, &unused);
         return port;
     }
+    keep_address(call, &address, port);
     tell_where(answer, limit_ms);
     pb_address_tell(&address, port);
     return 0;
