@@ -15,7 +15,7 @@ import _probing
 from _thread import get_ident
 from posix import getpid
 
-from . import _live, _streams
+from . import _elsewhere, _live, _streams
 from ._channels import serve  # called by the agent, as begin is
 from ._errors import forget_lines, format_error, remember_lines
 from ._names import Names
@@ -91,22 +91,28 @@ class _Request:
 def begin(number, source, filename, keep_value):
     if _streams.owner[0] != getpid():
         _streams.forget_parent()
+    filename, _, thread = filename.partition("\n")  # of `execute --thread`: the thread and the time for it
     request = _Request(number, source.decode("utf-8", "replace"), filename)
     _streams.sinks[get_ident()] = request
     try:
-        _prepare(request, bool(keep_value))
+        _prepare(request, bool(keep_value), thread)
+        if thread:
+            request.parts = _elsewhere.parts(request, thread)
     except BaseException as error:  # a syntax error, say: raised again when the code would run
         request.error = error
     return request
 
 
-def _prepare(request, keep_value):
+def _prepare(request, keep_value, thread):
     if request.filename == _live.FILENAME:  # not code but the SQL of a query, for tables with rows from functions
         import_threading()
         leave_before_the_end()
         request.parts = compile("send(request)", "<probing>/_live.py", "exec", 0, True), None, {"send": _live.send, "request": request}
         return
     tree = compile(request.source, request.filename, "exec", ONLY_AST, True)
+    if not thread and _elsewhere.wants_stack(tree):
+        request.parts = _elsewhere.stack_parts(request)
+        return
     looks, inside, streams, request.defines = _survey(tree)
     request.only_looks = looks and not ("print" in main_globals() and "print" in request.source)
     request.names = Names(inside, None if streams else request.print)
@@ -218,7 +224,9 @@ def settle():
 def end(request, kind, error, trace):
     """Undoes begin. error: what the code raised, or None. Returns 0, or 1 when it raised; its traceback has been sent."""
     try:
-        if kind is not None:
+        if kind is _elsewhere.Refused:
+            request.send(TRACEBACK, "%s\n" % error)
+        elif kind is not None:
             request.send(TRACEBACK, format_error(request, kind, error, trace))
             if issubclass(kind, NameError) and "free-threading" in sys.version:
                 request.send(ERR, "note: a free-threaded Python has no moment at which locals of running code could be read\n")

@@ -78,21 +78,41 @@ static int print_until_result(struct pb_client *client, pid_t pid, uint32_t id, 
     }
 }
 
+/* With --thread the file's name is followed by the thread and the time for it (python/probing/_elsewhere.py).
+ *  */
+static int name_code(const struct pb_call *call, const char *filename, char *ret, size_t size,
+                     struct pb_err *err)
+{
+    const char *thread = pb_call_option(call, "thread");
+    int n = thread ? snprintf(ret, size, "%s\n%s\n%u", filename, thread, call->timeout_ms)
+                   : snprintf(ret, size, "%s", filename);
+
+    if (thread && (!thread[0] || strchr(thread, '\n')))
+        return pb_fail(err, PB_USAGE, "--thread takes main, or the name or number of a thread");
+    return !thread || (size_t)n < size
+               ? 0
+               : pb_fail(err, -ENAMETOOLONG, "the names of the file and the thread are too long");
+}
+
 static int run_code(const struct pb_call *call, const char *code, size_t size, const char *filename,
                     enum pb_run_mode mode, struct pb_err *err)
 {
+    char name[256];
     _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     struct pb_frame_writer w;
     struct pb_session session;
 
     if (!buf)
         return -ENOMEM;
+    int r = name_code(call, filename, name, sizeof(name), err);
+    if (r < 0)
+        return r;
     pb_frame_begin(&w, buf, PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     pb_frame_put(&w, PB_TAG_CODE, code, size);
-    pb_frame_put_str(&w, PB_TAG_FILENAME, filename);
+    pb_frame_put_str(&w, PB_TAG_FILENAME, name);
     pb_frame_put_u64(&w, PB_TAG_MODE, mode);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, call->timeout_ms);
-    int r = pb_parts_session(&call->ask, call->targets.at[0].pid, false, call->timeout_ms, &session, err);
+    r = pb_parts_session(&call->ask, call->targets.at[0].pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     pb_signal_take(SIGINT, count_interrupt);
@@ -179,12 +199,23 @@ const struct pb_command pb_cmd_eval = {
     .run = run_eval,
 };
 
+static const struct pb_option execute_options[] = {
+    {0, "thread", "THREAD", "run it in that thread of the program, between two bytecodes: main"},
+    {0},
+};
+
 const struct pb_command pb_cmd_execute = {
     .name = "execute",
     .alias = "exec",
     .summary = "run a Python file in the process",
     .synopsis = "FILE.py | - | CODE",
-    .text = "As eval, with the code from a file, from stdin (-), or as given when no file has that name.",
+    .text = "As eval, with the code from a file, from stdin (-), or as given when no file has that name. A\n"
+            "thread of probing runs it, so traceback.print_stack() alone shows the stack of the main thread\n"
+            "instead. With --thread main the main thread runs it, as soon as it is between two bytecodes "
+            "(within\n"
+            "5 s, else that is an error): what is kept for each thread, such as its CUDA device, is the\n"
+            "program's then, and the program waits.",
+    .options = execute_options,
     .example = "probing -t 4711 execute script.py\nprobing -t 4711 execute \"import traceback; "
                "traceback.print_stack()\"",
     .min_args = 1,
