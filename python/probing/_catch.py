@@ -14,7 +14,7 @@ import sys
 import _probing
 from . import _by_type, _helpers, _pause, _prompt, _trace
 from ._by_type import PLAIN, before, full_name, message_of, name_by_ident, name_of, parts_of, trace_of
-from ._program import at_detach, import_threading
+from ._program import at_detach, import_threading, leave_before_the_end
 
 TEXT_MAX, VALUE_MAX, ITEMS_MAX, FRAMES_MAX, LOCALS_MAX = 3500, 200, 8, 200, 100
 ROWS_MAX = 3000  # of one scene: the thread waits for them
@@ -214,6 +214,7 @@ class Catch:
 
     def install(self):
         import_threading()
+        leave_before_the_end()  # a thread of ours describes what fails last
         threading = sys.modules.get("threading")
         self.put(sys, "excepthook", self.of_program, sys.excepthook is sys.__excepthook__)
         self.put(threading, "excepthook" if hasattr(threading, "excepthook") else "_format_exc", self.of_thread)

@@ -14,6 +14,7 @@ from ._program import lines_of_file
 START_MS, TURN_S = 5000, 0.01
 QUEUE_MAX = 1 << 20
 WAITS, RUNS, ENDED = range(3)
+BUSY = "the main thread is held, or another request waits for it: `probing now` says what holds it"
 
 
 class Refused(Exception):
@@ -134,11 +135,13 @@ def parts(request, wanted):
         ident = find(name)
         if ident != _probing.main_ident():
             raise Refused("code can run in the main thread only; threads() and frames(N) of `repl` look into %s" % name)
+        if any(frame.f_code.co_filename.startswith("<probing>") for frame in _helpers.frames_of(ident)):
+            raise Refused(BUSY)
         errand = Errand(request, ident)
         request.send = errand.put
         try:
             if not _probing.pend((errand.begin, code, last, names, errand.end)):
-                raise Refused("the main thread is held, or another request waits for it; `probing now` says by what")
+                raise Refused(BUSY)
             limit_ms = int(timeout_ms or 0)
             errand.wait(min(START_MS, limit_ms * 3 // 4) if limit_ms else START_MS)
         finally:

@@ -75,6 +75,10 @@ def test_code_runs_in_the_main_thread(python):
         for name, says in (("nobody", "there is no thread nobody; there are MainThread, other"), ("other", "in the main thread only")):
             refused = run("1", name)
             assert refused.returncode == 1 and says in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
+        assert probe("-t", job.pid, "pause", "--limit", "20s").returncode == 0
+        refused = run("1")
+        assert refused.returncode == 1 and "the main thread is held" in refused.stderr and refused.stderr.count("\n") == 1, refused.stderr
+        assert probe("-t", job.pid, "continue").returncode == 0
         began = time.monotonic()
         late = probe("-t", job.pid, "execute", "--timeout", "1s", "--thread", "main", "import time\nwhile True: time.sleep(0.01)")
         assert late.returncode == 1 and time.monotonic() - began < 8, late.stderr
