@@ -384,10 +384,10 @@ class Pause:
         since = self.heard = self.since = _probing.milliseconds()
         self.going, self.ident = None, get_ident()
         held = "%s %d %s" % (self.word, since, self.said)  # read from outside by backtrace and now (src/ask/stacks_take.c)
-        self.stopped_at = describe(stack[0], self.line_of(stack[0])).rstrip()
         self.frames = stack
         try:
             with guard:
+                self.stopped_at = describe(stack[0], self.line_of(stack[0])).rstrip()  # from now on others see that it stands
                 if self.session is not None:
                     self.meet(self.session, stack, True)
                 while self.going is None:
