@@ -3,6 +3,9 @@
  * io_uring/io_uring.c and sock_intr_errno() in include/net/sock.h (which calls return EINTR). */
 #include "remote/interrupted.h"
 
+#include "base/plain_text.h"
+#include "remote/transfer.h"
+
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -77,6 +80,10 @@ static const struct fact {
     {SYS_sendfile, PB_TIMEOUT_SEND, 0},
     {SYS_write, PB_TIMEOUT_SEND, 0},
     {SYS_writev, PB_TIMEOUT_SEND, 0},
+    {SYS_pwrite64, PB_TIMEOUT_NONE, -1},
+    {SYS_pwritev, PB_TIMEOUT_NONE, -1},
+    {SYS_pwritev2, PB_TIMEOUT_SEND, 0},
+    {SYS_fallocate, PB_TIMEOUT_NONE, -1}, /* of a memory file system: what it had taken it has given back */
 };
 
 /* The kernel restarts these with the time left when the stop came: the stop itself is not counted, and a
@@ -116,27 +123,6 @@ static bool is_finite(const struct fact *f, const uint64_t args[6])
     return true;
 }
 
-static uint64_t parse_number(const char **at, unsigned base, bool *ret_found)
-{
-    const char *p = *at + strspn(*at, " ");
-    uint64_t value = 0;
-
-    if (base == 16 && p[0] == '0' && p[1] == 'x')
-        p += 2;
-    const char *start = p;
-    for (;; p++) {
-        unsigned digit = *p >= '0' && *p <= '9'                 ? (unsigned)(*p - '0')
-                         : base == 16 && *p >= 'a' && *p <= 'f' ? (unsigned)(*p - 'a') + 10
-                                                                : base;
-        if (digit == base)
-            break;
-        value = value * base + digit;
-    }
-    *ret_found = p > start;
-    *at = p;
-    return value;
-}
-
 /* "running", or "number args.. sp pc", or "-1 sp pc". */
 bool pb_waiting_parse(struct pb_waiting *ret, const char *text)
 {
@@ -147,14 +133,14 @@ bool pb_waiting_parse(struct pb_waiting *ret, const char *text)
 
     if (text[0] == '-') {
         text++;
-        (void)parse_number(&text, 10, &found);
+        (void)pb_plain_number(&text, 10, &found);
     } else {
-        w.number = (long)parse_number(&text, 10, &found);
+        w.number = (long)pb_plain_number(&text, 10, &found);
     }
     if (!found)
         return false;
     for (; n < 8; n++) {
-        number[n] = parse_number(&text, 16, &found);
+        number[n] = pb_plain_number(&text, 16, &found);
         if (!found)
             break;
     }
@@ -168,33 +154,13 @@ bool pb_waiting_parse(struct pb_waiting *ret, const char *text)
     return true;
 }
 
-static char *put_number(char *at, pid_t number)
-{
-    char digits[16];
-    int n = 0;
-
-    do
-        digits[n++] = (char)('0' + number % 10);
-    while (number /= 10);
-    while (n)
-        *at++ = digits[--n];
-    return at;
-}
-
-static char *put_text(char *at, const char *text)
-{
-    size_t len = strlen(text);
-    memcpy(at, text, len + 1);
-    return at + len;
-}
-
 /* Without printf, which is not signal-safe. */
 static int open_syscall(pid_t pid, pid_t tid)
 {
     char path[64];
 
-    char *at = put_number(put_text(path, "/proc/"), pid);
-    put_text(put_number(put_text(at, "/task/"), tid), "/syscall");
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    pb_plain_put(pb_plain_put_number(pb_plain_put(at, "/task/"), tid), "/syscall");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
 }
@@ -243,8 +209,8 @@ static bool is_socket(pid_t pid, int number)
 {
     char path[64], link[32];
 
-    char *at = put_number(put_text(path, "/proc/"), pid);
-    put_number(put_text(at, "/fd/"), number);
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    pb_plain_put_number(pb_plain_put(at, "/fd/"), number);
     ssize_t n = number < 0 ? 0 : readlink(path, link, sizeof(link));
     return n < 0 || (n >= 7 && memcmp(link, "socket:", 7) == 0);
 }
@@ -282,7 +248,7 @@ void pb_interrupted_judge(long number, const uint64_t args[6], int64_t result, s
     const struct fact *f = number < 0 ? NULL : find_fact(number);
     bool restarts = result <= -KERNEL_RESTART_SYS && result >= -KERNEL_RESTART_NOHAND;
 
-    *ret = (struct pb_interrupted){.number = number, .argument = -1};
+    *ret = (struct pb_interrupted){.number = number, .argument = -1, .result = result};
     memcpy(ret->args, args, sizeof(ret->args));
     if (!f || (result != -EINTR && !restarts))
         return;
@@ -324,12 +290,15 @@ static int read_call(pid_t tid, long *ret_number, uint64_t args[6], int64_t *ret
         return r;
     *ret_number = -1;
     *ret_result = (int64_t)result;
-    /* Nearly every stop ends here. */
-    if (*ret_result != -EINTR && (*ret_result > -KERNEL_RESTART_SYS || *ret_result < -KERNEL_RESTART_NOHAND))
+    bool moved = *ret_result > 0;
+    /* Nearly every stop of a sleeping thread ends here. */
+    if (!moved && *ret_result != -EINTR &&
+        (*ret_result > -KERNEL_RESTART_SYS || *ret_result < -KERNEL_RESTART_NOHAND))
         return 0;
     r = peek_register(tid, USER_REGISTER(orig_rax), &number);
     /* Outside of a system call rax is not a number. */
-    if (r < 0 || (int64_t)number < 0 || !is_syscall_instruction(tid))
+    if (r < 0 || (int64_t)number < 0 || (moved && !pb_transfer_is_known((long)number)) ||
+        !is_syscall_instruction(tid))
         return r;
     for (int i = 0; r == 0 && i < 6; i++)
         r = peek_register(tid, at[i], &args[i]);
@@ -356,6 +325,18 @@ static int read_interrupted(pid_t pid, pid_t tid, const struct pb_waiting *befor
         pb_interrupted_judge(number, args, result, ret);
     return r;
 }
+
+/* A handler that is about to run ends the rest of the transfer, see transfer_code.c. */
+static int finish_transfer(pid_t pid, pid_t tid, const struct pb_interrupted *i, int signal)
+{
+    struct pb_transfer_call call = {.number = i->number, .result = i->result};
+
+    memcpy(call.args, i->args, sizeof(call.args));
+    int r = peek_register(tid, USER_REGISTER(rip), &call.pc);
+    if (r == 0)
+        r = peek_register(tid, USER_REGISTER(rsp), &call.sp);
+    return r == 0 ? pb_transfer_finish(pid, tid, &call) : r;
+}
 #elif defined(__aarch64__)
 #define SVC_0 0xd4000001u
 
@@ -373,7 +354,7 @@ static uint64_t parse_mask(const char *status, const char *key)
         return 0;
     p += strlen(key);
     p += strspn(p, "\t");
-    return parse_number(&p, 16, &found);
+    return pb_plain_number(&p, 16, &found);
 }
 
 /* Whether a handler of the program is about to run in this thread: then EINTR is correct. */
@@ -381,8 +362,8 @@ static bool has_handler_pending(pid_t pid, pid_t tid, int signal)
 {
     char path[64], text[4096];
 
-    char *at = put_number(put_text(path, "/proc/"), pid);
-    put_text(put_number(put_text(at, "/task/"), tid), "/status");
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    pb_plain_put(pb_plain_put_number(pb_plain_put(at, "/task/"), tid), "/status");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (fd >= 0)
@@ -465,7 +446,9 @@ static int read_interrupted(pid_t pid, pid_t tid, const struct pb_waiting *befor
     if (r < 0)
         return r;
     memcpy(args, gpr.regs, sizeof(args));
-    if ((int64_t)gpr.regs[0] == -EINTR && find_fact((long)gpr.regs[8]) && is_after_svc(pid, &gpr)) {
+    int64_t result = (int64_t)gpr.regs[0];
+    bool cut = result > 0 && pb_transfer_is_known((long)gpr.regs[8]);
+    if ((cut || (result == -EINTR && find_fact((long)gpr.regs[8]))) && is_after_svc(pid, &gpr)) {
         bool seen = before && before->number == (long)gpr.regs[8] && before->pc == gpr.pc &&
                     before->sp == gpr.sp && memcmp(before->args + 1, gpr.regs + 1, 5 * sizeof(uint64_t)) == 0;
         if (seen)
@@ -490,6 +473,19 @@ static int restart_call(pid_t pid, pid_t tid, const struct pb_interrupted *i, in
     gpr.regs[0] = i->args[0];
     return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &io) < 0 ? -errno : 0;
 }
+
+/* A handler that is about to run has ended the transfer, too: then the count so far is correct. */
+static int finish_transfer(pid_t pid, pid_t tid, const struct pb_interrupted *i, int signal)
+{
+    struct pb_transfer_call call = {.number = i->number, .result = i->result};
+    struct user_regs_struct gpr;
+
+    memcpy(call.args, i->args, sizeof(call.args));
+    int r = get_registers(tid, &gpr);
+    call.pc = gpr.pc;
+    call.sp = gpr.sp;
+    return r < 0 || has_handler_pending(pid, tid, signal) ? r : pb_transfer_finish(pid, tid, &call);
+}
 #endif
 
 int pb_interrupted_mend(pid_t pid, pid_t tid, const struct pb_waiting *before, int signal,
@@ -501,5 +497,9 @@ int pb_interrupted_mend(pid_t pid, pid_t tid, const struct pb_waiting *before, i
         ret = &unused;
     *ret = (struct pb_interrupted){.number = -1, .argument = -1};
     int r = read_interrupted(pid, tid, before, ret);
-    return r == 0 && ret->was ? restart_call(pid, tid, ret, signal) : r;
+    if (r < 0 || ret->was)
+        return r < 0 ? r : restart_call(pid, tid, ret, signal);
+    int finishes = ret->number >= 0 && ret->result > 0 ? finish_transfer(pid, tid, ret, signal) : 0;
+    ret->finishes = finishes == 1; /* if it cannot, the program gets a short count */
+    return finishes == -ESRCH ? finishes : 0;
 }

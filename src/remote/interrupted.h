@@ -9,6 +9,7 @@
  * already waited. So a thread that is seen waiting in such a call must not be stopped
  * (pb_waiting_would_begin_anew); it can be read without a stop. Calls that keep the rest of their time (poll,
  * select, nanosleep, futex) are restarted by the kernel and not changed here.
+ * A call that has moved a part of its data when it is stopped is finished by remote/transfer.h.
  *
  * Nothing here allocates or takes locks; pb_interrupted_mend is signal-safe. */
 #pragma once
@@ -52,11 +53,13 @@ enum pb_timeout {
 
 struct pb_interrupted {
     bool was;                /* a stop ended it with EINTR; it begins again unless a handler runs */
+    bool finishes;           /* a stop ended it with a part of its work done; the thread does the rest */
     bool finite;             /* it begins again with all of its timeout */
     enum pb_timeout timeout; /* where the timeout is */
     int argument;            /* which argument has it, or the socket; -1: none */
     long number;             /* of the system call; -1: none */
     uint64_t args[6];
+    int64_t result;
 };
 
 /* Judges the result of a call. No side effects. `result` as the kernel has it in the stop. */

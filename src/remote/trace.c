@@ -19,6 +19,7 @@
 #include "base/procfs.h"
 #include "base/time.h"
 #include "remote/interrupted.h"
+#include "remote/transfer.h"
 
 #define SPIN_NS  20000          /* a thread on another CPU stops within this; being woken takes longer */
 #define TURN_NS  (PB_NS_PER_MS) /* how long we sleep at a time while waiting for the stop */
@@ -298,9 +299,10 @@ static bool has_ended(pid_t tid)
     return !state || *state == 'Z' || *state == 'X';
 }
 
-static bool may_be_stopped(pid_t pid, const struct pb_waiting *w, bool once)
+static bool may_be_stopped(pid_t pid, pid_t tid, const struct pb_waiting *w, bool once)
 {
-    return (once && pb_waiting_keeps_its_time(w)) || !pb_waiting_would_begin_anew(pid, w);
+    return ((once && pb_waiting_keeps_its_time(w)) || !pb_waiting_would_begin_anew(pid, w)) &&
+           !pb_transfer_waits(pid, tid, w);
 }
 
 static int stop_thread(pid_t pid, pid_t tid, int syscall_fd, bool once, uint64_t within_ns, int *ret_signal)
@@ -309,7 +311,7 @@ static int stop_thread(pid_t pid, pid_t tid, int syscall_fd, bool once, uint64_t
 
     if (is_late(tid))
         return -EBUSY;
-    if (pb_waiting_read(pid, tid, syscall_fd, &before) == 1 && !may_be_stopped(pid, &before, once))
+    if (pb_waiting_read(pid, tid, syscall_fd, &before) == 1 && !may_be_stopped(pid, tid, &before, once))
         return -EINPROGRESS;
     if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
         return errno == EPERM && has_ended(tid) ? -ESRCH : -errno;

@@ -7,10 +7,11 @@
  * SIGCHLD as soon as it does. If we die, the kernel releases it, and no signal is lost: stops are looked at,
  * never consumed (a signal whose stop a dead tracer had waited for would be lost). Ctrl-Z waits until the
  * release. The thread of ours that stopped a thread must release it, once; there may be several of them.
- * A system call that a stop would end with EINTR is made to begin again (remote/interrupted.h). A thread is
- * not stopped at all if it is seen waiting in a call whose timeout would begin again too, or not count the
- * stop. So a stop makes a wait longer only if the wait began between that look and the stop, and only by the
- * time between them: microseconds, or as long as the thread got no CPU. */
+ * A system call that a stop would end with EINTR is made to begin again (remote/interrupted.h), one that has
+ * done a part of its work does the rest (remote/transfer.h). A thread is not stopped at all if it is seen
+ * waiting in such a transfer, or in a call whose timeout would begin again too, or not count the stop. So a
+ * stop makes a wait longer only if the wait began between that look and the stop, and only by the time
+ * between them: microseconds, or as long as the thread got no CPU. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,8 +20,9 @@
 
 /* Stops thread tid of process pid. syscall_fd: its file of that name in /proc, open; -1: not. *ret_signal:
  * the argument for pb_trace_let_go. -ESRCH: it ended; -EPERM: it may not be traced, or has a tracer;
- * -EINPROGRESS: it waits, and a stop would make its wait longer: read it asleep; -ETIMEDOUT: it did not stop
- * in time; -EBUSY: it still has not stopped since an earlier request, or too many have not. */
+ * -EINPROGRESS: it waits, and a stop would make its wait longer or cut it short: read it asleep; -ETIMEDOUT:
+ * it did not stop in time; -EBUSY: it still has not stopped since an earlier request, or too many have
+ * not. */
 int pb_trace_stop(pid_t pid, pid_t tid, int syscall_fd, uint64_t within_ns, int *ret_signal);
 void pb_trace_let_go(pid_t pid, pid_t tid, int signal);
 

@@ -10,6 +10,7 @@
 #include "remote/native/arch.h"
 #include "remote/native/process.h"
 #include "remote/trace.h"
+#include "remote/transfer.h"
 
 enum {
     FIRST_ROOM = 64 << 10,
@@ -70,6 +71,27 @@ static int copy_part(struct pb_native *n, struct pb_capture *c, struct pb_captur
     return 0;
 }
 
+/* A thread that finishes a transfer for us is shown where its program is. */
+static void leave_our_code(struct pb_native *n, struct pb_capture *c)
+{
+    uint64_t words[PB_TRANSFER_WORDS];
+    struct pb_transfer_place place;
+    unsigned char code[PB_TRANSFER_CODE];
+
+    if (c->part[0].len < RED_ZONE + sizeof(words))
+        return;
+    memcpy(words, c->part[0].data + RED_ZONE, sizeof(words));
+    for (unsigned before = 0; before <= PB_TRANSFER_BEFORE; before += PB_TRANSFER_BEFORE) {
+        if (!pb_transfer_is_state(words) ||
+            pb_source_read(n->source, c->pc - before, code, sizeof(code)) < 0 ||
+            !pb_transfer_place_of(words, code, &place))
+            continue;
+        c->sp = c->reg[n->arch->sp] = place.sp;
+        c->pc = c->reg[n->arch->pc] = place.pc;
+        return;
+    }
+}
+
 /* Copies the stack, and the part that the last unwinding missed. An invalid stack pointer gives a capture
  * without a stack, which is a valid result. */
 static int copy_stack(struct pb_native *n, struct pb_capture *c)
@@ -78,6 +100,8 @@ static int copy_stack(struct pb_native *n, struct pb_capture *c)
     for (unsigned i = 0; i < PB_CAPTURE_PARTS; i++)
         c->part[i].len = 0;
     int r = copy_part(n, c, &c->part[0], c->sp - RED_ZONE);
+    if (r == 0)
+        leave_our_code(n, c);
     if (r == 0 && c->wanted)
         copy_part(n, c, &c->part[1], c->wanted);
     return r == -EFAULT ? 0 : r;

@@ -1,0 +1,474 @@
+/* transfer: see transfer.h. Signal-safe throughout. This file: which calls, which descriptors, and what is
+ * left of a call. The kernel's side: fs/pipe.c, fs/read_write.c (MAX_RW_COUNT), fs/splice.c, net/socket.c
+ * (sendmmsg and recvmmsg), net/unix/af_unix.c, net/ipv4/tcp.c, drivers/char/random.c, drivers/char/mem.c,
+ * drivers/tty/n_tty.c, io_uring/io_uring.c. */
+#include "remote/transfer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/plain_text.h"
+#include "remote/interrupted.h"
+
+#ifndef SYS_io_uring_enter
+#define SYS_io_uring_enter 426
+#endif
+
+enum {
+    COUNT_MAX = 0x7ffff000, /* more is never moved by one call: a count that is no stop's doing */
+    RING_GETEVENTS = 1,
+    NO_ARGUMENT = -1,
+    HEADER_SIZE = 64, /* of struct mmsghdr */
+    MEMORY_MAJOR = 1, /* /dev/zero, /dev/urandom */
+};
+
+/* How a call says what is left. */
+enum form {
+    FORM_BYTES,   /* an address and a length */
+    FORM_LENGTH,  /* a length: the kernel moves the positions */
+    FORM_VECTOR,  /* iovecs and their number */
+    FORM_MESSAGE, /* a struct msghdr */
+    FORM_UNITS,   /* struct mmsghdrs and their number */
+    FORM_RING,    /* all is submitted, and the wait for completions was cut */
+    FORM_OTHER,   /* seen from outside, a thread there is left alone; cut all the same, it is not finished */
+};
+
+/* What its descriptor must be for a stop to cut it. */
+enum kind {
+    KIND_SINK,    /* a pipe, a stream socket, a terminal */
+    KIND_SEND,    /* a stream socket */
+    KIND_WAITALL, /* a stream socket, and MSG_WAITALL */
+    KIND_PACKETS, /* a socket of messages: several of them in one call */
+    KIND_MEMORY,  /* a device that makes data: it never waits */
+    KIND_SOCKET,
+    KIND_ANY,
+};
+
+static const struct transfer {
+    int number;
+    enum form form;
+    enum kind kind;
+    int fd, at, length, flags; /* which arguments; NO_ARGUMENT */
+} transfers[] = {
+    {SYS_write, FORM_BYTES, KIND_SINK, 0, 1, 2, NO_ARGUMENT},
+    {SYS_writev, FORM_VECTOR, KIND_SINK, 0, 1, 2, NO_ARGUMENT},
+    {SYS_sendto, FORM_BYTES, KIND_SEND, 0, 1, 2, 3},
+    {SYS_sendmsg, FORM_MESSAGE, KIND_SEND, 0, 1, NO_ARGUMENT, 2},
+    {SYS_sendmmsg, FORM_UNITS, KIND_PACKETS, 0, 1, 2, 3},
+    {SYS_sendfile, FORM_LENGTH, KIND_SEND, 0, NO_ARGUMENT, 3, NO_ARGUMENT},
+    {SYS_recvfrom, FORM_BYTES, KIND_WAITALL, 0, 1, 2, 3},
+    {SYS_recvmsg, FORM_MESSAGE, KIND_WAITALL, 0, 1, NO_ARGUMENT, 2},
+    {SYS_recvmmsg, FORM_UNITS, KIND_PACKETS, 0, 1, 2, 3},
+    {SYS_read, FORM_BYTES, KIND_MEMORY, 0, 1, 2, NO_ARGUMENT},
+    {SYS_getrandom, FORM_BYTES, KIND_ANY, NO_ARGUMENT, 0, 1, NO_ARGUMENT},
+    {SYS_io_uring_enter, FORM_RING, KIND_ANY, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT},
+    {SYS_splice, FORM_OTHER, KIND_SOCKET, 2, NO_ARGUMENT, 4, NO_ARGUMENT},
+    {SYS_pwritev2, FORM_OTHER, KIND_SINK, 0, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT},
+    {SYS_ioctl, FORM_OTHER, KIND_ANY, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT},
+};
+
+/* The call for the rest, and what it points to: copies, since the program's own must not change. */
+struct rest {
+    long number;
+    uint64_t args[6];
+    uint64_t done;
+    bool message;
+    size_t pieces;
+    struct msghdr header;
+    struct iovec piece[PB_TRANSFER_PIECES];
+};
+
+static const struct transfer *find_transfer(long number)
+{
+    for (size_t i = 0; i < sizeof(transfers) / sizeof(transfers[0]); i++)
+        if (transfers[i].number == number)
+            return &transfers[i];
+    return NULL;
+}
+
+bool pb_transfer_is_known(long number)
+{
+    const struct transfer *t = find_transfer(number);
+    return t && t->form != FORM_OTHER;
+}
+
+static bool read_memory(pid_t pid, uint64_t at, void *buf, size_t len)
+{
+    struct iovec local = {buf, len}, there = {(void *)(uintptr_t)at, len};
+    return process_vm_readv(pid, &local, 1, &there, 1, 0) == (ssize_t)len;
+}
+
+/* ---- Descriptors ---- */
+
+/* Its flags are those of open(); all ones where they cannot be read. */
+static uint64_t read_descriptor_flags(pid_t pid, int fd)
+{
+    static const char key[] = "flags:";
+    char path[64], text[512];
+    bool found = false;
+
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    pb_plain_put_number(pb_plain_put(at, "/fdinfo/"), fd);
+    int info = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = info < 0 ? -1 : read(info, text, sizeof(text) - 1);
+    if (info >= 0)
+        close(info);
+    text[n > 0 ? n : 0] = '\0';
+    const char *p = strstr(text, key);
+    if (!p)
+        return ~0ull;
+    p += sizeof(key) - 1;
+    p += strspn(p, "\t ");
+    uint64_t flags = pb_plain_number(&p, 8, &found);
+    return found ? flags : ~0ull;
+}
+
+/* SO_TYPE or SO_ERROR; 0: not known. Our own descriptor of the same socket keeps it open for the microseconds
+ * of the look. */
+static int read_socket_option(pid_t pid, int number, int option)
+{
+    int value = 0;
+#ifdef SYS_pidfd_getfd
+    socklen_t len = sizeof(value);
+    int process = (int)syscall(SYS_pidfd_open, pid, 0);
+    int fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, number, 0);
+    if (process >= 0)
+        close(process);
+    if (fd >= 0 && getsockopt(fd, SOL_SOCKET, option, &value, &len) < 0)
+        value = 0;
+    if (fd >= 0)
+        close(fd);
+#endif
+    return value;
+}
+
+/* Terminals and serial lines, as Documentation/admin-guide/devices.txt numbers them. */
+static bool is_terminal(dev_t device)
+{
+    unsigned n = major(device);
+    return n == 4 || n == 5 || (n >= 136 && n <= 143) || n == 166 || n == 188 || n == 204 || n == 229;
+}
+
+static bool begins_with(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Whether a sleeping thread waits for room in a pipe, by the name of the kernel's function. */
+static bool waits_in_pipe(pid_t pid, pid_t tid)
+{
+    char path[64], text[64];
+
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    pb_plain_put(pb_plain_put_number(pb_plain_put(at, "/task/"), tid), "/wchan");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return begins_with(text, "pipe_") || begins_with(text, "anon_pipe_");
+}
+
+/* A named pipe or a device. asleep: a thread that waits there, 0: none does. Then nothing is asked about the
+ * file itself: on a file system that does not answer we would wait too. */
+static bool is_special_file(pid_t pid, pid_t asleep, const char *path, const char *link, enum kind kind)
+{
+    struct stat st;
+
+    if (asleep && !begins_with(link, "/dev/"))
+        return kind == KIND_SINK && waits_in_pipe(pid, asleep);
+    if (stat(path, &st) < 0)
+        return false;
+    if (kind == KIND_MEMORY)
+        return S_ISCHR(st.st_mode) && major(st.st_rdev) == MEMORY_MAJOR;
+    return kind == KIND_SINK && (S_ISFIFO(st.st_mode) || (S_ISCHR(st.st_mode) && is_terminal(st.st_rdev)));
+}
+
+/* Whether a transfer by that descriptor can be cut. asleep: the thread waits there; 0: it was stopped. */
+static bool is_kind(pid_t pid, pid_t asleep, const struct transfer *t, const uint64_t args[6])
+{
+    char path[64], link[64];
+
+    if (t->kind == KIND_ANY)
+        return true;
+    int fd = (int)args[t->fd];
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    pb_plain_put_number(pb_plain_put(at, "/fd/"), fd);
+    ssize_t n = fd < 0 ? -1 : readlink(path, link, sizeof(link) - 1);
+    link[n > 0 ? n : 0] = '\0';
+    if (n <= 0)
+        return fd >= 0 && asleep;
+    if (begins_with(link, "pipe:["))
+        return t->kind == KIND_SINK;
+    if (!begins_with(link, "socket:["))
+        return is_special_file(pid, asleep, path, link, t->kind);
+    if (t->kind == KIND_SOCKET || t->kind == KIND_MEMORY)
+        return t->kind == KIND_SOCKET;
+    int type = read_socket_option(pid, fd, SO_TYPE);
+    return type == 0 ? asleep : (type == SOCK_STREAM) == (t->kind != KIND_PACKETS);
+}
+
+/* Whether the arguments ask for a transfer that waits until all of it is done. */
+static bool asks_for_all(const struct transfer *t, const uint64_t args[6])
+{
+    uint64_t flags = t->flags == NO_ARGUMENT ? 0 : args[t->flags];
+
+    if (t->form == FORM_RING)
+        return (uint32_t)args[1] > 0 && (uint32_t)args[2] > 0 && args[3] & RING_GETEVENTS;
+    if (flags & MSG_DONTWAIT || (t->kind == KIND_WAITALL && !(flags & MSG_WAITALL)))
+        return false;
+    if (t->number == SYS_recvmmsg && flags & MSG_WAITFORONE)
+        return false;
+    return t->length == NO_ARGUMENT || t->form == FORM_VECTOR || args[t->length] > 1;
+}
+
+bool pb_transfer_waits(pid_t pid, pid_t tid, const struct pb_waiting *w)
+{
+    const struct transfer *t = w->number < 0 ? NULL : find_transfer(w->number);
+    return t && t->kind != KIND_MEMORY && asks_for_all(t, w->args) && is_kind(pid, tid, t, w->args);
+}
+
+/* ---- What is left ---- */
+
+/* Of the vector at `at`, the pieces behind the first `done` bytes. -E2BIG: too many; 0: nothing is left. */
+static int read_pieces(pid_t pid, uint64_t at, uint64_t count, uint64_t done, struct rest *ret)
+{
+    uint64_t total = 0;
+
+    ret->pieces = 0;
+    for (uint64_t i = 0; i < count; i++, at += sizeof(struct iovec)) {
+        struct iovec v;
+        if (!read_memory(pid, at, &v, sizeof(v)))
+            return -EFAULT;
+        if (v.iov_len > COUNT_MAX - total) /* all of it cannot be moved by one call */
+            return -E2BIG;
+        total += v.iov_len;
+        size_t skip = v.iov_len < done ? v.iov_len : done;
+        done -= skip;
+        if (v.iov_len == skip)
+            continue;
+        if (ret->pieces == PB_TRANSFER_PIECES)
+            return -E2BIG;
+        ret->piece[ret->pieces++] = (struct iovec){(char *)v.iov_base + skip, v.iov_len - skip};
+    }
+    return ret->pieces > 0;
+}
+
+/* Whether a seccomp filter decides about the thread's calls. */
+static bool is_filtered(pid_t pid, pid_t tid)
+{
+    char path[64], text[4096];
+
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    pb_plain_put(pb_plain_put_number(pb_plain_put(at, "/task/"), tid), "/status");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return !strstr(text, "\nSeccomp:\t0");
+}
+
+/* Sending, an error in the rest must not raise a signal: what was moved before it is the result, as it would
+ * have been. Sockets alone have a flag for that, so a write to one becomes a send, unless a filter might
+ * forbid it. */
+static void use_send(struct rest *r, const struct transfer *t)
+{
+    if (t->number == SYS_write) {
+        r->number = SYS_sendto;
+        r->args[3] = MSG_NOSIGNAL;
+        r->args[4] = r->args[5] = 0;
+    } else if (t->number == SYS_writev) {
+        r->number = SYS_sendmsg;
+        r->message = true;
+        r->args[2] = MSG_NOSIGNAL;
+    } else if (t->number == SYS_sendto || t->number == SYS_sendmsg || t->number == SYS_sendmmsg) {
+        r->args[t->flags] |= MSG_NOSIGNAL;
+    }
+}
+
+/* Ancillary data was sent with the first part. Where some may be received, the rest is not finished: it would
+ * be lost. */
+static int plan_message(pid_t pid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
+{
+    if (!read_memory(pid, c->args[1], &r->header, sizeof(r->header)) ||
+        (t->kind == KIND_WAITALL && r->header.msg_controllen) || r->header.msg_name)
+        return 0;
+    r->message = true;
+    r->header.msg_control = NULL;
+    r->header.msg_controllen = 0;
+    return read_pieces(pid, (uintptr_t)r->header.msg_iov, r->header.msg_iovlen, (uint64_t)c->result, r);
+}
+
+/* 1: the call ended early, and r is the call for the rest; 0 or negative: not. */
+static int plan_rest(pid_t pid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
+{
+    uint64_t moved = (uint64_t)c->result;
+
+    r->number = c->number;
+    memcpy(r->args, c->args, sizeof(r->args));
+    r->done = moved;
+    r->message = false;
+    r->pieces = 0;
+    if (t->form == FORM_RING) {
+        if (moved != (uint32_t)c->args[1])
+            return 0;
+        r->args[1] = 0;
+        return 1;
+    }
+    if (t->form == FORM_MESSAGE)
+        return plan_message(pid, t, c, r);
+    uint64_t all = c->args[t->length];
+    if (t->form == FORM_VECTOR) {
+        r->header = (struct msghdr){0};
+        return all > 1024 ? 0 : read_pieces(pid, c->args[t->at], all, moved, r);
+    }
+    if (t->number == SYS_recvmmsg && c->args[4]) /* its time may be over */
+        return 0;
+    all = t->form == FORM_UNITS ? (uint32_t)all : all < COUNT_MAX ? all : COUNT_MAX;
+    if (moved >= all)
+        return 0;
+    r->args[t->length] = all - moved;
+    if (t->at != NO_ARGUMENT)
+        r->args[t->at] += moved * (t->form == FORM_UNITS ? HEADER_SIZE : 1);
+    return 1;
+}
+
+static bool is_to_socket(pid_t pid, const struct transfer *t, const uint64_t args[6])
+{
+    static const struct transfer to = {.kind = KIND_SOCKET};
+    return t->kind == KIND_PACKETS || t->kind == KIND_SEND ||
+           (t->kind == KIND_SINK && is_kind(pid, 0, &to, args));
+}
+
+/* The arguments that point to copies get their addresses; `at` is behind the state. */
+static size_t place_copies(struct rest *r, uint64_t at)
+{
+    size_t head = r->message ? HEADER_SIZE : 0;
+
+    if (r->message) {
+        r->args[1] = at;
+        r->header.msg_iov = (struct iovec *)(uintptr_t)(at + head);
+        r->header.msg_iovlen = r->pieces;
+    } else if (r->pieces) {
+        r->args[1] = at;
+        r->args[2] = r->pieces;
+    }
+    return head + r->pieces * sizeof(struct iovec);
+}
+
+static const uint64_t magic[2] = {0x676e69626f7270a7, 0xd1f5c3a98b7e6420};
+
+bool pb_transfer_is_state(const uint64_t words[PB_TRANSFER_WORDS])
+{
+    return words[0] == magic[0] && words[1] == magic[1];
+}
+
+bool pb_transfer_place_of(const uint64_t words[PB_TRANSFER_WORDS], const unsigned char code[PB_TRANSFER_CODE],
+                          struct pb_transfer_place *ret)
+{
+    if (!pb_transfer_is_state(words) || !pb_transfer_is_code(code))
+        return false;
+    *ret = (struct pb_transfer_place){.sp = words[2], .pc = words[3]};
+    return true;
+}
+
+static bool plan_call(pid_t pid, pid_t tid, bool stopped, const struct pb_transfer_call *c, struct rest *r)
+{
+    const struct transfer *t = find_transfer(c->number);
+
+    if (!t || t->form == FORM_OTHER || c->result <= 0 || !asks_for_all(t, c->args) ||
+        plan_rest(pid, t, c, r) != 1 || !is_kind(pid, stopped ? 0 : tid, t, c->args))
+        return false;
+    if (t->fd != NO_ARGUMENT && t->kind != KIND_MEMORY &&
+        read_descriptor_flags(pid, (int)c->args[t->fd]) & O_NONBLOCK)
+        return false;
+    if (is_to_socket(pid, t, c->args) && !is_filtered(pid, tid))
+        use_send(r, t);
+    return true;
+}
+
+static size_t room_for(const struct rest *r)
+{
+    return PB_TRANSFER_BELOW + sizeof(struct pb_transfer_state) + HEADER_SIZE +
+           r->pieces * sizeof(struct iovec) + 16;
+}
+
+bool pb_transfer_may_finish(pid_t pid, pid_t tid, const struct pb_waiting *w)
+{
+    struct pb_transfer_call c = {.number = w->number, .result = 1, .sp = w->sp, .pc = w->pc};
+    struct rest r;
+    uint64_t code;
+
+    memcpy(c.args, w->args, sizeof(c.args));
+    if (w->number == SYS_io_uring_enter)
+        c.result = (uint32_t)w->args[1];
+    return plan_call(pid, tid, false, &c, &r) &&
+           pb_transfer_find_code(pid, c.sp, room_for(&r), 0, &c, &code) == 0;
+}
+
+static bool write_memory(pid_t pid, struct iovec *local, size_t n, uint64_t at)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++)
+        len += local[i].iov_len;
+    struct iovec there = {(void *)(uintptr_t)at, len};
+    return process_vm_writev(pid, local, n, &there, 1, 0) == (ssize_t)len;
+}
+
+/* A thread that is finishing already, and was stopped once more, goes on with what is left by now. */
+static struct pb_transfer_state begin_state(pid_t pid, const struct pb_transfer_call *c)
+{
+    struct pb_transfer_state s;
+    struct pb_transfer_place ignored;
+    unsigned char code[PB_TRANSFER_CODE];
+
+    if (read_memory(pid, c->sp, &s, sizeof(s)) &&
+        read_memory(pid, c->pc - PB_TRANSFER_BEFORE, code, sizeof(code)) &&
+        pb_transfer_place_of((const uint64_t *)&s, code, &ignored))
+        return s;
+    s = (struct pb_transfer_state){.sp = c->sp, .pc = c->pc, .number = (uint64_t)c->number};
+    memcpy(s.magic, magic, sizeof(magic));
+    memcpy(s.args, c->args, sizeof(s.args));
+    return s;
+}
+
+int pb_transfer_finish(pid_t pid, pid_t tid, const struct pb_transfer_call *call)
+{
+    struct rest r;
+    uint64_t code;
+
+    if (!plan_call(pid, tid, true, call, &r))
+        return 0;
+    struct pb_transfer_state s = begin_state(pid, call);
+    struct pb_transfer_call site = *call;
+    site.sp = s.sp;
+    site.pc = s.pc;
+    site.number = (long)s.number;
+    /* The kernel keeps what ended recvmmsg early, even ERESTARTSYS, as the error of the next call. Read, it
+     * is gone. */
+    if (call->number == SYS_recvmmsg)
+        (void)read_socket_option(pid, (int)call->args[0], SO_ERROR);
+    size_t room = room_for(&r);
+    int found = pb_transfer_find_code(pid, s.sp, room, pb_transfer_tls(tid), &site, &code);
+    if (found < 0)
+        return found;
+    uint64_t sp = (s.sp - room) & ~15ull;
+    s.done += r.done;
+    struct iovec local[3] = {{&s, sizeof(s)}};
+    size_t copies = place_copies(&r, sp + sizeof(s));
+    local[1] = (struct iovec){&r.header, r.message ? sizeof(r.header) : 0};
+    local[2] = (struct iovec){r.piece, r.pieces * sizeof(struct iovec)};
+    if (!write_memory(pid, local, 1, sp) ||
+        (local[1].iov_len && !write_memory(pid, &local[1], 1, sp + sizeof(s))) ||
+        (local[2].iov_len && !write_memory(pid, &local[2], 1, sp + sizeof(s) + copies - local[2].iov_len)))
+        return -EFAULT;
+    found = pb_transfer_run_code(tid, code, &site, r.number, r.args, sp);
+    return found < 0 ? found : 1;
+}
