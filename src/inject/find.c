@@ -18,6 +18,7 @@
 #include "inject/target.h"
 #include "remote/interrupted.h"
 #include "remote/threads.h"
+#include "remote/transfer.h"
 
 enum {
     MAX_THREADS = 256, /* looked at in one round; of thousands the sleeping ones come first */
@@ -35,6 +36,10 @@ enum {
 
 #define MASKED_LONG PB_NS_PER_S
 
+/* So long is waited for a thread that is in no transfer, before one is borrowed that finishes its transfer
+ * afterwards. */
+#define OTHERS_FIRST (100 * PB_NS_PER_MS)
+
 /* The least time that a thread gets to stop, whatever the deadline: after the request it cannot be released
  * before it has stopped. */
 #define STOP_LIMIT (100 * PB_NS_PER_MS)
@@ -46,7 +51,7 @@ enum {
 enum {
     RANK_RUNS = 2,
     RANK_STOPPED = 4,
-    RANK_FRAGILE = 8, /* in a call that a stop would make longer: the last choice */
+    RANK_FRAGILE = 8, /* in a call that a stop would make longer, or cut short: the last choice */
 };
 
 struct candidate {
@@ -55,6 +60,7 @@ struct candidate {
     uint64_t doubtful_since; /* 0: not */
     struct pb_waiting waiting;
     bool fragile;        /* it waits in a call that begins anew, with its whole timeout, when it is stopped */
+    bool transfers;      /* it waits in a call that a stop would cut short (remote/transfer.h) */
     bool knows_eintr;    /* its code continues correctly after EINTR: better than a call that begins anew */
     uint64_t looked;     /* when that was read */
     uint64_t slices;     /* how often it had run by then, */
@@ -136,7 +142,10 @@ static void look_at_wait(pid_t pid, struct candidate *now, const struct candidat
     read_schedstat(pid, now->tid, &now->slices, &now->ran);
     now->fragile = waits == 1 && !pb_waiting_keeps_its_time(&now->waiting) &&
                    pb_waiting_would_begin_anew(pid, &now->waiting);
+    now->transfers = waits == 1 && pb_transfer_waits(pid, now->tid, &now->waiting);
     now->ran_before = before ? before->ran_before : now->ran;
+    if (now->transfers && !now->fragile)
+        now->rank += RANK_FRAGILE;
     if (!now->fragile && (waits == 1 || now->ran - now->ran_before >= SURELY_OUT)) {
         now->outside = now->looked;
         return;
@@ -349,7 +358,7 @@ static int report_refusal(const struct pb_hold *h, int r, struct pb_err *err)
 
 /* Checks without a stop: whether a sleeping thread is inside an allocator, or in a wait that must not be
  * disturbed now. Also reads the unwind tables that a stop will need. */
-static bool may_stop(struct pb_hold *h, struct candidate *c)
+static bool may_stop(struct pb_hold *h, struct candidate *c, uint64_t since)
 {
     pid_t pid = h->target->info.pid;
     if (c->rank == RANK_STOPPED)
@@ -362,6 +371,9 @@ static bool may_stop(struct pb_hold *h, struct candidate *c)
     }
     if (c->rank % RANK_FRAGILE >= RANK_RUNS)
         return c->outside == c->looked;
+    if (c->transfers &&
+        (pb_now_ns() - since < OTHERS_FIRST || !pb_transfer_may_finish(pid, c->tid, &c->waiting)))
+        return false;
     if (c->tls && c->waiting.sp && !pb_judge_on_own_stack(h->judge, c->tid, c->waiting.sp, c->tls))
         return false;
     if (pb_judge_asleep(h->judge, &h->target->spans, pid, c->tid) == PB_UNSAFE) {
@@ -375,12 +387,13 @@ static bool may_stop(struct pb_hold *h, struct candidate *c)
 }
 
 /* One look at every thread. 1: found. */
-static int try_all_threads(struct pb_hold *h, struct candidates *c, uint64_t deadline, struct pb_err *err)
+static int try_all_threads(struct pb_hold *h, struct candidates *c, uint64_t since, uint64_t deadline,
+                           struct pb_err *err)
 {
     int last = 0;
     unsigned met = 0, unsafe_before = h->stats->unsafe_looks;
     for (size_t i = 0; i < c->n; i++) {
-        if (!may_stop(h, &c->at[i])) {
+        if (!may_stop(h, &c->at[i], since)) {
             met++;
             continue;
         }
@@ -409,6 +422,14 @@ static int report_timeout(const struct pb_hold *h, const struct candidates *c, s
     pid_t pid = h->target->info.pid;
     char where[160];
     for (size_t i = 0; i < c->n; i++) {
+        const char *moves = c->at[i].transfers ? pb_syscall_name((int)c->at[i].waiting.number) : NULL;
+        if (moves)
+            return pb_fail(
+                err, -ETIMEDOUT,
+                "thread %d of process %d waits in %s, which a stop would end with a part of its data "
+                "moved, and no other thread can be used; nothing was changed (a --timeout longer than "
+                "that wait lets it end first; backtrace, flamegraph and record need no agent)",
+                c->at[i].tid, pid, moves);
         const char *call = c->at[i].fragile ? pb_syscall_name((int)c->at[i].waiting.number) : NULL;
         if (call && h->judge->unsafe_tid != c->at[i].tid)
             return pb_fail(
@@ -438,6 +459,7 @@ static int find_safe_thread(struct pb_hold *h, uint64_t deadline, struct pb_err 
     _cleanup_free_ struct candidates *c = calloc(2, sizeof(*c)); /* tens of KB, and a second for list() */
     pid_t pid = h->target->info.pid;
     struct pb_retry again = pb_retry_until(deadline, PAUSE_FIRST * 1000ull, PAUSE_LAST * 1000ull);
+    uint64_t since = pb_now_ns();
     if (!c)
         return pb_fail(err, -ENOMEM, "out of memory");
     for (size_t enough = ENOUGH;; enough = MAX_THREADS) {
@@ -448,7 +470,7 @@ static int find_safe_thread(struct pb_hold *h, uint64_t deadline, struct pb_err 
         if (r < 0)
             return report_refusal(h, r, err);
         pb_judge_refresh(h->judge, pid);
-        r = try_all_threads(h, c, deadline, err);
+        r = try_all_threads(h, c, since, deadline, err);
         if (r == 1)
             return 0;
         if (r < 0 && r != -ESRCH)

@@ -22,6 +22,7 @@
 #include "remote/interrupted.h"
 #include "remote/procinfo.h"
 #include "remote/trace.h"
+#include "remote/transfer.h"
 
 #ifndef PTRACE_SECCOMP_GET_FILTER
 #define PTRACE_SECCOMP_GET_FILTER 0x420c
@@ -275,7 +276,7 @@ static pid_t find_maker(pid_t pid)
 }
 
 /* A thread to stop in order to read the filters: with as many as the thread that makes the calls, and in no
- * wait that a stop would make longer. 0: none now. */
+ * wait that a stop would make longer or cut short. 0: none now. */
 static pid_t choose_thread(const struct pb_procinfo *p)
 {
     char path[32];
@@ -291,8 +292,9 @@ static pid_t choose_thread(const struct pb_procinfo *p)
         if (tid <= 0 || count_filters(p->pid, tid) != wanted)
             continue;
         int r = pb_waiting_read(p->pid, tid, -1, &waiting);
-        if (r == 0 || (r == 1 && (pb_waiting_keeps_its_time(&waiting) ||
-                                  !pb_waiting_would_begin_anew(p->pid, &waiting))))
+        if (r == 0 ||
+            (r == 1 && !pb_transfer_waits(p->pid, tid, &waiting) &&
+             (pb_waiting_keeps_its_time(&waiting) || !pb_waiting_would_begin_anew(p->pid, &waiting))))
             found = tid;
     }
     closedir(dir);
