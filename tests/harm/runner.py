@@ -40,7 +40,7 @@ GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the fir
 SANITIZERS = {"asan": {"ASAN_OPTIONS": "detect_leaks=0:log_path={out}/sanitizer:alloc_dealloc_mismatch=0", "UBSAN_OPTIONS": "log_path={out}/sanitizer:print_stacktrace=1"},
               "tsan": {"TSAN_OPTIONS": "log_path={out}/sanitizer:ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0:exitcode=0:report_thread_leaks=0"}}
 MUSL_PROGRAMS = ("setxid",)
-LIBRARIES, PROGRAMS = ("slow_malloc", "slow_locks", "big_tls", "slow_load"), ("waits", "native", "ring", "coroutine", "setxid", "collector")
+LIBRARIES, PROGRAMS = ("slow_malloc", "slow_locks", "big_tls", "slow_load"), ("waits", "native", "ring", "coroutine", "setxid", "collector", "transfers")
 
 
 def compile_parts(where):

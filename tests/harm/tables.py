@@ -106,6 +106,10 @@ TARGETS = [
     Target("c-waits-recv", ["{c}/waits", "50", "2"], python=False, extra=COME_AND_GO),
     Target("c-waits-semtimedop", ["{c}/waits", "50", "5"], python=False, extra=COME_AND_GO),
     Target("c-waits-2-ms", ["{c}/waits", "2", "1"], python=False, extra=("flamegraph-native",)),
+    # The other end takes its time, so that the only thread is nearly always in a transfer, and once it does not, so that one is nearly always under way.
+    Target("c-transfers-slow", ["{c}/transfers", "300"], python=False, gap=5, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
+    Target("c-transfers", ["{c}/transfers", "0"], python=False, gap=1, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native") * 2),
+    Target("c-transfers-apart", ["{c}/transfers", "300", "apart"], python=False, gap=5, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
     Target("c-native", ["{c}/native"], python=False),
     Target("c-jemalloc", ["{c}/native"], python=False, preload=ALLOCATORS["jemalloc"], soak=True),
     Target("c-tcmalloc", ["{c}/native"], python=False, preload=ALLOCATORS["tcmalloc"], soak=True),

@@ -115,9 +115,9 @@ def wait_until(condition, seconds=10, what="it"):
 
 
 # Numbers of system calls, by machine; None: there is none of the name.
-CALLS = {"x86_64": {"read": 0, "select": 23, "nanosleep": 35, "recvfrom": 45, "futex": 202, "clock_nanosleep": 230, "epoll_wait": 232,
+CALLS = {"x86_64": {"read": 0, "write": 1, "splice": 275, "select": 23, "nanosleep": 35, "recvfrom": 45, "futex": 202, "clock_nanosleep": 230, "epoll_wait": 232,
                     "pselect6": 270, "epoll_pwait": 281},
-         "aarch64": {"read": 63, "select": None, "nanosleep": 101, "recvfrom": 207, "futex": 98, "clock_nanosleep": 115, "epoll_wait": None,
+         "aarch64": {"read": 63, "write": 64, "splice": 76, "select": None, "nanosleep": 101, "recvfrom": 207, "futex": 98, "clock_nanosleep": 115, "epoll_wait": None,
                      "pselect6": 72, "epoll_pwait": 22}}[os.uname().machine]
 
 
