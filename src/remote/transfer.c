@@ -98,22 +98,24 @@ bool pb_transfer_is_known(long number)
     return t && t->form != FORM_OTHER;
 }
 
-static bool read_memory(pid_t pid, uint64_t at, void *buf, size_t len)
+/* Everything is read by the thread's own id: the first thread may have ended, and the process's files and
+ * mappings are then not shown under its id. */
+static bool read_memory(pid_t tid, uint64_t at, void *buf, size_t len)
 {
     struct iovec local = {buf, len}, there = {(void *)(uintptr_t)at, len};
-    return process_vm_readv(pid, &local, 1, &there, 1, 0) == (ssize_t)len;
+    return process_vm_readv(tid, &local, 1, &there, 1, 0) == (ssize_t)len;
 }
 
 /* ---- Descriptors ---- */
 
 /* Its flags are those of open(); all ones where they cannot be read. */
-static uint64_t read_descriptor_flags(pid_t pid, int fd)
+static uint64_t read_descriptor_flags(pid_t tid, int fd)
 {
     static const char key[] = "flags:";
     char path[64], text[512];
     bool found = false;
 
-    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), tid);
     pb_plain_put_number(pb_plain_put(at, "/fdinfo/"), fd);
     int info = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = info < 0 ? -1 : read(info, text, sizeof(text) - 1);
@@ -161,12 +163,11 @@ static bool begins_with(const char *text, const char *with)
 }
 
 /* Whether a sleeping thread waits for room in a pipe, by the name of the kernel's function. */
-static bool waits_in_pipe(pid_t pid, pid_t tid)
+static bool waits_in_pipe(pid_t tid)
 {
     char path[64], text[64];
 
-    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
-    pb_plain_put(pb_plain_put_number(pb_plain_put(at, "/task/"), tid), "/wchan");
+    pb_plain_put(pb_plain_put_number(pb_plain_put(path, "/proc/"), tid), "/wchan");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (fd >= 0)
@@ -175,14 +176,17 @@ static bool waits_in_pipe(pid_t pid, pid_t tid)
     return begins_with(text, "pipe_") || begins_with(text, "anon_pipe_");
 }
 
-/* A named pipe or a device. asleep: a thread that waits there, 0: none does. Then nothing is asked about the
- * file itself: on a file system that does not answer we would wait too. */
-static bool is_special_file(pid_t pid, pid_t asleep, const char *path, const char *link, enum kind kind)
+/* How a descriptor is judged: of a thread seen in a call, of one that may be borrowed there, after a stop. Of
+ * a file nothing is asked while the thread may wait for its file system, where we would wait too. */
+enum look { LOOK_ASLEEP, LOOK_ASLEEP_SURE, LOOK_STOPPED };
+
+/* A named pipe or a device. */
+static bool is_special_file(pid_t tid, enum look look, const char *path, const char *link, enum kind kind)
 {
     struct stat st;
 
-    if (asleep && !begins_with(link, "/dev/"))
-        return kind == KIND_SINK && waits_in_pipe(pid, asleep);
+    if (look != LOOK_STOPPED && !begins_with(link, "/dev/"))
+        return kind == KIND_SINK && waits_in_pipe(tid);
     if (stat(path, &st) < 0)
         return false;
     if (kind == KIND_MEMORY)
@@ -190,28 +194,30 @@ static bool is_special_file(pid_t pid, pid_t asleep, const char *path, const cha
     return kind == KIND_SINK && (S_ISFIFO(st.st_mode) || (S_ISCHR(st.st_mode) && is_terminal(st.st_rdev)));
 }
 
-/* Whether a transfer by that descriptor can be cut. asleep: the thread waits there; 0: it was stopped. */
-static bool is_kind(pid_t pid, pid_t asleep, const struct transfer *t, const uint64_t args[6])
+/* Whether a transfer by that descriptor can be cut; and, but for LOOK_ASLEEP, finished. */
+static bool is_kind(pid_t pid, pid_t tid, enum look look, const struct transfer *t, const uint64_t args[6])
 {
     char path[64], link[64];
 
     if (t->kind == KIND_ANY)
         return true;
     int fd = (int)args[t->fd];
-    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
+    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), tid);
     pb_plain_put_number(pb_plain_put(at, "/fd/"), fd);
     ssize_t n = fd < 0 ? -1 : readlink(path, link, sizeof(link) - 1);
     link[n > 0 ? n : 0] = '\0';
     if (n <= 0)
-        return fd >= 0 && asleep;
+        return fd >= 0 && look == LOOK_ASLEEP;
     if (begins_with(link, "pipe:["))
         return t->kind == KIND_SINK;
     if (!begins_with(link, "socket:["))
-        return is_special_file(pid, asleep, path, link, t->kind);
+        return is_special_file(tid, look, path, link, t->kind);
     if (t->kind == KIND_SOCKET || t->kind == KIND_MEMORY)
         return t->kind == KIND_SOCKET;
     int type = read_socket_option(pid, fd, SO_TYPE);
-    return type == 0 ? asleep : (type == SOCK_STREAM) == (t->kind != KIND_PACKETS);
+    if (look == LOOK_ASLEEP && (type == 0 || t->kind == KIND_PACKETS))
+        return true;
+    return type != 0 && (type == SOCK_STREAM) == (t->kind != KIND_PACKETS);
 }
 
 /* Whether the arguments ask for a transfer that waits until all of it is done. */
@@ -231,20 +237,21 @@ static bool asks_for_all(const struct transfer *t, const uint64_t args[6])
 bool pb_transfer_waits(pid_t pid, pid_t tid, const struct pb_waiting *w)
 {
     const struct transfer *t = w->number < 0 ? NULL : find_transfer(w->number);
-    return t && t->kind != KIND_MEMORY && asks_for_all(t, w->args) && is_kind(pid, tid, t, w->args);
+    return t && t->kind != KIND_MEMORY && asks_for_all(t, w->args) &&
+           is_kind(pid, tid, LOOK_ASLEEP, t, w->args);
 }
 
 /* ---- What is left ---- */
 
 /* Of the vector at `at`, the pieces behind the first `done` bytes. -E2BIG: too many; 0: nothing is left. */
-static int read_pieces(pid_t pid, uint64_t at, uint64_t count, uint64_t done, struct rest *ret)
+static int read_pieces(pid_t tid, uint64_t at, uint64_t count, uint64_t done, struct rest *ret)
 {
     uint64_t total = 0;
 
     ret->pieces = 0;
     for (uint64_t i = 0; i < count; i++, at += sizeof(struct iovec)) {
         struct iovec v;
-        if (!read_memory(pid, at, &v, sizeof(v)))
+        if (!read_memory(tid, at, &v, sizeof(v)))
             return -EFAULT;
         if (v.iov_len > COUNT_MAX - total) /* all of it cannot be moved by one call */
             return -E2BIG;
@@ -261,12 +268,11 @@ static int read_pieces(pid_t pid, uint64_t at, uint64_t count, uint64_t done, st
 }
 
 /* Whether a seccomp filter decides about the thread's calls. */
-static bool is_filtered(pid_t pid, pid_t tid)
+static bool is_filtered(pid_t tid)
 {
     char path[64], text[4096];
 
-    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), pid);
-    pb_plain_put(pb_plain_put_number(pb_plain_put(at, "/task/"), tid), "/status");
+    pb_plain_put(pb_plain_put_number(pb_plain_put(path, "/proc/"), tid), "/status");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (fd >= 0)
@@ -295,19 +301,19 @@ static void use_send(struct rest *r, const struct transfer *t)
 
 /* Ancillary data was sent with the first part. Where some may be received, the rest is not finished: it would
  * be lost. */
-static int plan_message(pid_t pid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
+static int plan_message(pid_t tid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
 {
-    if (!read_memory(pid, c->args[1], &r->header, sizeof(r->header)) ||
+    if (!read_memory(tid, c->args[1], &r->header, sizeof(r->header)) ||
         (t->kind == KIND_WAITALL && r->header.msg_controllen) || r->header.msg_name)
         return 0;
     r->message = true;
     r->header.msg_control = NULL;
     r->header.msg_controllen = 0;
-    return read_pieces(pid, (uintptr_t)r->header.msg_iov, r->header.msg_iovlen, (uint64_t)c->result, r);
+    return read_pieces(tid, (uintptr_t)r->header.msg_iov, r->header.msg_iovlen, (uint64_t)c->result, r);
 }
 
 /* 1: the call ended early, and r is the call for the rest; 0 or negative: not. */
-static int plan_rest(pid_t pid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
+static int plan_rest(pid_t tid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
 {
     uint64_t moved = (uint64_t)c->result;
 
@@ -323,11 +329,11 @@ static int plan_rest(pid_t pid, const struct transfer *t, const struct pb_transf
         return 1;
     }
     if (t->form == FORM_MESSAGE)
-        return plan_message(pid, t, c, r);
+        return plan_message(tid, t, c, r);
     uint64_t all = c->args[t->length];
     if (t->form == FORM_VECTOR) {
         r->header = (struct msghdr){0};
-        return all > 1024 ? 0 : read_pieces(pid, c->args[t->at], all, moved, r);
+        return all > 1024 ? 0 : read_pieces(tid, c->args[t->at], all, moved, r);
     }
     if (t->number == SYS_recvmmsg && c->args[4]) /* its time may be over */
         return 0;
@@ -340,11 +346,11 @@ static int plan_rest(pid_t pid, const struct transfer *t, const struct pb_transf
     return 1;
 }
 
-static bool is_to_socket(pid_t pid, const struct transfer *t, const uint64_t args[6])
+static bool is_to_socket(pid_t pid, pid_t tid, const struct transfer *t, const uint64_t args[6])
 {
     static const struct transfer to = {.kind = KIND_SOCKET};
     return t->kind == KIND_PACKETS || t->kind == KIND_SEND ||
-           (t->kind == KIND_SINK && is_kind(pid, 0, &to, args));
+           (t->kind == KIND_SINK && is_kind(pid, tid, LOOK_STOPPED, &to, args));
 }
 
 /* The arguments that point to copies get their addresses; `at` is behind the state. */
@@ -379,17 +385,17 @@ bool pb_transfer_place_of(const uint64_t words[PB_TRANSFER_WORDS], const unsigne
     return true;
 }
 
-static bool plan_call(pid_t pid, pid_t tid, bool stopped, const struct pb_transfer_call *c, struct rest *r)
+static bool plan_call(pid_t pid, pid_t tid, enum look look, const struct pb_transfer_call *c, struct rest *r)
 {
     const struct transfer *t = find_transfer(c->number);
 
     if (!t || t->form == FORM_OTHER || c->result <= 0 || !asks_for_all(t, c->args) ||
-        plan_rest(pid, t, c, r) != 1 || !is_kind(pid, stopped ? 0 : tid, t, c->args))
+        plan_rest(tid, t, c, r) != 1 || !is_kind(pid, tid, look, t, c->args))
         return false;
     if (t->fd != NO_ARGUMENT && t->kind != KIND_MEMORY &&
-        read_descriptor_flags(pid, (int)c->args[t->fd]) & O_NONBLOCK)
+        read_descriptor_flags(tid, (int)c->args[t->fd]) & O_NONBLOCK)
         return false;
-    if (is_to_socket(pid, t, c->args) && !is_filtered(pid, tid))
+    if (is_to_socket(pid, tid, t, c->args) && !is_filtered(tid))
         use_send(r, t);
     return true;
 }
@@ -409,28 +415,28 @@ bool pb_transfer_may_finish(pid_t pid, pid_t tid, const struct pb_waiting *w)
     memcpy(c.args, w->args, sizeof(c.args));
     if (w->number == SYS_io_uring_enter)
         c.result = (uint32_t)w->args[1];
-    return plan_call(pid, tid, false, &c, &r) &&
-           pb_transfer_find_code(pid, c.sp, room_for(&r), 0, &c, &code) == 0;
+    return plan_call(pid, tid, LOOK_ASLEEP_SURE, &c, &r) &&
+           pb_transfer_find_code(tid, c.sp, room_for(&r), 0, &c, &code) == 0;
 }
 
-static bool write_memory(pid_t pid, struct iovec *local, size_t n, uint64_t at)
+static bool write_memory(pid_t tid, struct iovec *local, size_t n, uint64_t at)
 {
     size_t len = 0;
     for (size_t i = 0; i < n; i++)
         len += local[i].iov_len;
     struct iovec there = {(void *)(uintptr_t)at, len};
-    return process_vm_writev(pid, local, n, &there, 1, 0) == (ssize_t)len;
+    return process_vm_writev(tid, local, n, &there, 1, 0) == (ssize_t)len;
 }
 
 /* A thread that is finishing already, and was stopped once more, goes on with what is left by now. */
-static struct pb_transfer_state begin_state(pid_t pid, const struct pb_transfer_call *c)
+static struct pb_transfer_state begin_state(pid_t tid, const struct pb_transfer_call *c)
 {
     struct pb_transfer_state s;
     struct pb_transfer_place ignored;
     unsigned char code[PB_TRANSFER_CODE];
 
-    if (read_memory(pid, c->sp, &s, sizeof(s)) &&
-        read_memory(pid, c->pc - PB_TRANSFER_BEFORE, code, sizeof(code)) &&
+    if (read_memory(tid, c->sp, &s, sizeof(s)) &&
+        read_memory(tid, c->pc - PB_TRANSFER_BEFORE, code, sizeof(code)) &&
         pb_transfer_place_of((const uint64_t *)&s, code, &ignored))
         return s;
     s = (struct pb_transfer_state){.sp = c->sp, .pc = c->pc, .number = (uint64_t)c->number};
@@ -444,9 +450,9 @@ int pb_transfer_finish(pid_t pid, pid_t tid, const struct pb_transfer_call *call
     struct rest r;
     uint64_t code;
 
-    if (!plan_call(pid, tid, true, call, &r))
+    if (!plan_call(pid, tid, LOOK_STOPPED, call, &r))
         return 0;
-    struct pb_transfer_state s = begin_state(pid, call);
+    struct pb_transfer_state s = begin_state(tid, call);
     struct pb_transfer_call site = *call;
     site.sp = s.sp;
     site.pc = s.pc;
@@ -456,7 +462,7 @@ int pb_transfer_finish(pid_t pid, pid_t tid, const struct pb_transfer_call *call
     if (call->number == SYS_recvmmsg)
         (void)read_socket_option(pid, (int)call->args[0], SO_ERROR);
     size_t room = room_for(&r);
-    int found = pb_transfer_find_code(pid, s.sp, room, pb_transfer_tls(tid), &site, &code);
+    int found = pb_transfer_find_code(tid, s.sp, room, tid == pid ? 0 : pb_transfer_tls(tid), &site, &code);
     if (found < 0)
         return found;
     uint64_t sp = (s.sp - room) & ~15ull;
@@ -465,9 +471,9 @@ int pb_transfer_finish(pid_t pid, pid_t tid, const struct pb_transfer_call *call
     size_t copies = place_copies(&r, sp + sizeof(s));
     local[1] = (struct iovec){&r.header, r.message ? sizeof(r.header) : 0};
     local[2] = (struct iovec){r.piece, r.pieces * sizeof(struct iovec)};
-    if (!write_memory(pid, local, 1, sp) ||
-        (local[1].iov_len && !write_memory(pid, &local[1], 1, sp + sizeof(s))) ||
-        (local[2].iov_len && !write_memory(pid, &local[2], 1, sp + sizeof(s) + copies - local[2].iov_len)))
+    if (!write_memory(tid, local, 1, sp) ||
+        (local[1].iov_len && !write_memory(tid, &local[1], 1, sp + sizeof(s))) ||
+        (local[2].iov_len && !write_memory(tid, &local[2], 1, sp + sizeof(s) + copies - local[2].iov_len)))
         return -EFAULT;
     found = pb_transfer_run_code(tid, code, &site, r.number, r.args, sp);
     return found < 0 ? found : 1;

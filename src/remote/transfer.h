@@ -84,7 +84,7 @@ _Static_assert(sizeof(struct pb_transfer_state) == 96, "a multiple of 16, and th
 
 /* Where the code is, or can be, in the process, and whether `room` bytes below sp belong to the thread's own
  * stack. tls: of the thread; 0: not known. -ENOSPC, -EFAULT: no place, no room. */
-int pb_transfer_find_code(pid_t pid, uint64_t sp, size_t room, uint64_t tls,
+int pb_transfer_find_code(pid_t tid, uint64_t sp, size_t room, uint64_t tls,
                           const struct pb_transfer_call *site, uint64_t *ret_code);
 
 /* Puts the code there and lets the stopped thread run it: it calls `number` with args on the stack `sp`. */

@@ -20,10 +20,10 @@
 
 enum { MAX_PHDRS = 64, CODE_FAR = 100 << 20, PAGE = 4096 };
 
-static bool read_memory(pid_t pid, uint64_t at, void *buf, size_t len)
+static bool read_memory(pid_t tid, uint64_t at, void *buf, size_t len)
 {
     struct iovec local = {buf, len}, there = {(void *)(uintptr_t)at, len};
-    return process_vm_readv(pid, &local, 1, &there, 1, 0) == (ssize_t)len;
+    return process_vm_readv(tid, &local, 1, &there, 1, 0) == (ssize_t)len;
 }
 
 /* ---- The processor ---- */
@@ -152,7 +152,7 @@ struct line {
 };
 
 struct search {
-    pid_t pid;
+    pid_t tid;
     const struct pb_transfer_call *site;
     uint64_t sp, tls;
     size_t room;
@@ -192,9 +192,9 @@ static uint64_t end_of_segment(const struct search *s, const struct line *l)
     Elf64_Ehdr eh;
     Elf64_Phdr ph[MAX_PHDRS];
 
-    if (!s->base || s->base_inode != l->inode || !read_memory(s->pid, s->base, &eh, sizeof(eh)) ||
+    if (!s->base || s->base_inode != l->inode || !read_memory(s->tid, s->base, &eh, sizeof(eh)) ||
         memcmp(eh.e_ident, ELFMAG, SELFMAG) != 0 || eh.e_phentsize != sizeof(ph[0]) ||
-        eh.e_phnum > MAX_PHDRS || !read_memory(s->pid, s->base + eh.e_phoff, ph, eh.e_phnum * sizeof(ph[0])))
+        eh.e_phnum > MAX_PHDRS || !read_memory(s->tid, s->base + eh.e_phoff, ph, eh.e_phnum * sizeof(ph[0])))
         return 0;
     for (int i = 0; i < eh.e_phnum; i++)
         if (ph[i].p_type == PT_LOAD && ph[i].p_flags & PF_X && ph[i].p_offset / PAGE * PAGE == l->offset &&
@@ -223,7 +223,7 @@ static uint64_t find_slot(const struct search *s, uint64_t from, uint64_t end)
     unsigned char bytes[PB_TRANSFER_CODE], ours[PB_TRANSFER_CODE];
 
     for (uint64_t at = (from + 15) & ~15ull; at + PB_TRANSFER_CODE <= end; at += PB_TRANSFER_CODE) {
-        if (!make_code(at, s->site, ours) || !read_memory(s->pid, at, bytes, sizeof(bytes)))
+        if (!make_code(at, s->site, ours) || !read_memory(s->tid, at, bytes, sizeof(bytes)))
             return 0;
         if (memcmp(bytes, ours, sizeof(ours)) == 0 || is_filling(bytes))
             return at;
@@ -268,7 +268,7 @@ static int read_lines(struct search *s)
     bool skip = false;
     ssize_t n;
 
-    pb_plain_put(pb_plain_put_number(pb_plain_put(path, "/proc/"), s->pid), "/maps");
+    pb_plain_put(pb_plain_put_number(pb_plain_put(path, "/proc/"), s->tid), "/maps");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
@@ -294,10 +294,10 @@ static int read_lines(struct search *s)
     return n < 0 ? -EIO : 0;
 }
 
-int pb_transfer_find_code(pid_t pid, uint64_t sp, size_t room, uint64_t tls,
+int pb_transfer_find_code(pid_t tid, uint64_t sp, size_t room, uint64_t tls,
                           const struct pb_transfer_call *site, uint64_t *ret_code)
 {
-    struct search s = {.pid = pid, .site = site, .sp = sp, .tls = tls, .room = room};
+    struct search s = {.tid = tid, .site = site, .sp = sp, .tls = tls, .room = room};
 
     int r = read_lines(&s);
     if (r < 0)
