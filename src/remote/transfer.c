@@ -98,14 +98,6 @@ bool pb_transfer_is_known(long number)
     return t && t->form != FORM_OTHER;
 }
 
-/* Everything is read by the thread's own id: the first thread may have ended, and the process's files and
- * mappings are then not shown under its id. */
-static bool read_memory(pid_t tid, uint64_t at, void *buf, size_t len)
-{
-    struct iovec local = {buf, len}, there = {(void *)(uintptr_t)at, len};
-    return process_vm_readv(tid, &local, 1, &there, 1, 0) == (ssize_t)len;
-}
-
 /* ---- Descriptors ---- */
 
 /* Its flags are those of open(); all ones where they cannot be read. */
@@ -251,7 +243,7 @@ static int read_pieces(pid_t tid, uint64_t at, uint64_t count, uint64_t done, st
     ret->pieces = 0;
     for (uint64_t i = 0; i < count; i++, at += sizeof(struct iovec)) {
         struct iovec v;
-        if (!read_memory(tid, at, &v, sizeof(v)))
+        if (!pb_transfer_read(tid, at, &v, sizeof(v)))
             return -EFAULT;
         if (v.iov_len > COUNT_MAX - total) /* all of it cannot be moved by one call */
             return -E2BIG;
@@ -300,13 +292,17 @@ static void use_send(struct rest *r, const struct transfer *t)
 }
 
 /* Ancillary data was sent with the first part. Where some may be received, the rest is not finished: it would
- * be lost. */
+ * be lost. The room for it is no longer known: the kernel has replaced it by what came. */
 static int plan_message(pid_t tid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
 {
-    if (!read_memory(tid, c->args[1], &r->header, sizeof(r->header)) ||
-        (t->kind == KIND_WAITALL && r->header.msg_controllen) || r->header.msg_name)
+    if (!pb_transfer_read(tid, c->args[1], &r->header, sizeof(r->header)) ||
+        (t->kind == KIND_WAITALL && r->header.msg_control))
         return 0;
     r->message = true;
+    if (t->kind != KIND_WAITALL) { /* it is connected by now */
+        r->header.msg_name = NULL;
+        r->header.msg_namelen = 0;
+    }
     r->header.msg_control = NULL;
     r->header.msg_controllen = 0;
     return read_pieces(tid, (uintptr_t)r->header.msg_iov, r->header.msg_iovlen, (uint64_t)c->result, r);
@@ -322,6 +318,15 @@ static int plan_rest(pid_t tid, const struct transfer *t, const struct pb_transf
     r->done = moved;
     r->message = false;
     r->pieces = 0;
+    /* Looked at again, or beside the data: the rest is not what follows. */
+    if (t->flags != NO_ARGUMENT && c->args[t->flags] & (MSG_PEEK | MSG_OOB | MSG_TRUNC | MSG_ERRQUEUE))
+        return 0;
+    if (t->number == SYS_sendto) { /* the first part has made the connection, if there was none */
+        r->args[t->flags] &= ~(uint64_t)MSG_FASTOPEN;
+        r->args[4] = r->args[5] = 0;
+    } else if (t->number == SYS_sendmsg) {
+        r->args[t->flags] &= ~(uint64_t)MSG_FASTOPEN;
+    }
     if (t->form == FORM_RING) {
         if (moved != (uint32_t)c->args[1])
             return 0;
@@ -353,7 +358,7 @@ static bool is_to_socket(pid_t pid, pid_t tid, const struct transfer *t, const u
            (t->kind == KIND_SINK && is_kind(pid, tid, LOOK_STOPPED, &to, args));
 }
 
-/* The arguments that point to copies get their addresses; `at` is behind the state. */
+/* The arguments that point to copies get their addresses. Returns where the pieces lie behind `at`. */
 static size_t place_copies(struct rest *r, uint64_t at)
 {
     size_t head = r->message ? HEADER_SIZE : 0;
@@ -366,7 +371,7 @@ static size_t place_copies(struct rest *r, uint64_t at)
         r->args[1] = at;
         r->args[2] = r->pieces;
     }
-    return head + r->pieces * sizeof(struct iovec);
+    return head;
 }
 
 static const uint64_t magic[2] = {0x676e69626f7270a7, 0xd1f5c3a98b7e6420};
@@ -419,15 +424,6 @@ bool pb_transfer_may_finish(pid_t pid, pid_t tid, const struct pb_waiting *w)
            pb_transfer_find_code(tid, c.sp, room_for(&r), 0, &c, &code) == 0;
 }
 
-static bool write_memory(pid_t tid, struct iovec *local, size_t n, uint64_t at)
-{
-    size_t len = 0;
-    for (size_t i = 0; i < n; i++)
-        len += local[i].iov_len;
-    struct iovec there = {(void *)(uintptr_t)at, len};
-    return process_vm_writev(tid, local, n, &there, 1, 0) == (ssize_t)len;
-}
-
 /* A thread that is finishing already, and was stopped once more, goes on with what is left by now. */
 static struct pb_transfer_state begin_state(pid_t tid, const struct pb_transfer_call *c)
 {
@@ -435,8 +431,8 @@ static struct pb_transfer_state begin_state(pid_t tid, const struct pb_transfer_
     struct pb_transfer_place ignored;
     unsigned char code[PB_TRANSFER_CODE];
 
-    if (read_memory(tid, c->sp, &s, sizeof(s)) &&
-        read_memory(tid, c->pc - PB_TRANSFER_BEFORE, code, sizeof(code)) &&
+    if (pb_transfer_read(tid, c->sp, &s, sizeof(s)) &&
+        pb_transfer_read(tid, c->pc - PB_TRANSFER_BEFORE, code, sizeof(code)) &&
         pb_transfer_place_of((const uint64_t *)&s, code, &ignored))
         return s;
     s = (struct pb_transfer_state){.sp = c->sp, .pc = c->pc, .number = (uint64_t)c->number};
@@ -467,13 +463,10 @@ int pb_transfer_finish(pid_t pid, pid_t tid, const struct pb_transfer_call *call
         return found;
     uint64_t sp = (s.sp - room) & ~15ull;
     s.done += r.done;
-    struct iovec local[3] = {{&s, sizeof(s)}};
-    size_t copies = place_copies(&r, sp + sizeof(s));
-    local[1] = (struct iovec){&r.header, r.message ? sizeof(r.header) : 0};
-    local[2] = (struct iovec){r.piece, r.pieces * sizeof(struct iovec)};
-    if (!write_memory(tid, local, 1, sp) ||
-        (local[1].iov_len && !write_memory(tid, &local[1], 1, sp + sizeof(s))) ||
-        (local[2].iov_len && !write_memory(tid, &local[2], 1, sp + sizeof(s) + copies - local[2].iov_len)))
+    uint64_t copies = sp + sizeof(s), pieces = copies + place_copies(&r, copies);
+    if (!pb_transfer_write(tid, sp, &s, sizeof(s)) ||
+        (r.message && !pb_transfer_write(tid, copies, &r.header, sizeof(r.header))) ||
+        (r.pieces && !pb_transfer_write(tid, pieces, r.piece, r.pieces * sizeof(r.piece[0]))))
         return -EFAULT;
     found = pb_transfer_run_code(tid, code, &site, r.number, r.args, sp);
     return found < 0 ? found : 1;

@@ -82,6 +82,11 @@ struct pb_transfer_state {
 };
 _Static_assert(sizeof(struct pb_transfer_state) == 96, "a multiple of 16, and the offsets in the code");
 
+/* All of it or nothing. By the thread's own id: the first thread may have ended, and the process's memory,
+ * files and mappings are then not shown under its id. */
+bool pb_transfer_read(pid_t tid, uint64_t at, void *buf, size_t len);
+bool pb_transfer_write(pid_t tid, uint64_t at, const void *buf, size_t len);
+
 /* Where the code is, or can be, in the process, and whether `room` bytes below sp belong to the thread's own
  * stack. tls: of the thread; 0: not known. -ENOSPC, -EFAULT: no place, no room. */
 int pb_transfer_find_code(pid_t tid, uint64_t sp, size_t room, uint64_t tls,

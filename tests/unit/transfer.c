@@ -265,6 +265,45 @@ static void the_end_of_the_data_ends_the_rest(void **state)
     assert_int_equal(*moved, 3 * PART);
 }
 
+/* What is looked at again, or received with room for descriptors, cannot be continued: it is not borrowed. */
+static int peek_all(struct kit *k)
+{
+    long n = recv(k->fd[0], received, SIZE, MSG_PEEK | MSG_WAITALL);
+    return n > 0 && is_data(received, (size_t)n, 0) ? 0 : 3;
+}
+
+static int receive_descriptors(struct kit *k)
+{
+    char room[64];
+    struct iovec v = {received, SIZE};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
+    long n = recvmsg(k->fd[0], &m, MSG_WAITALL);
+    return n > 0 && is_data(received, (size_t)n, 0) ? 0 : 3;
+}
+
+static void what_cannot_be_finished_is_left_alone(void **state)
+{
+    static const struct kind of[] = {{"peek", make_tcp, peek_all, give_some, give_all},
+                                     {"descriptors", make_pair, receive_descriptors, give_some, give_all}};
+    for (size_t i = 0; i < 2; i++) {
+        struct pb_interrupted in;
+        struct pb_waiting w;
+        struct kit k;
+        int signal;
+
+        pid_t pid = start(&of[i], &k);
+        give(&k, PART);
+        assert_true(settles(pid, &w));
+        assert_true(pb_transfer_waits(pid, pid, &w));
+        assert_false(pb_transfer_may_finish(pid, pid, &w));
+        assert_int_equal(pb_trace_stop(pid, pid, -1, PB_NS_PER_S, &signal), -EINPROGRESS);
+        assert_true(stop_and_mend(pid, true, &in)); /* all the same: its count is short, and its data right */
+        assert_false(in.finishes);
+        close(k.fd[1]);
+        assert_int_equal(exit_of(pid), 0);
+    }
+}
+
 static int write_all_it_may(struct kit *k)
 {
     fcntl(k->fd[0], F_SETFL, O_NONBLOCK);
@@ -402,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_handler_ends_the_rest),
         cmocka_unit_test(the_end_of_the_reader_ends_the_rest),
         cmocka_unit_test(the_end_of_the_data_ends_the_rest),
+        cmocka_unit_test(what_cannot_be_finished_is_left_alone),
         cmocka_unit_test(a_short_count_of_its_own_stays),
         cmocka_unit_test(data_of_the_kernel_is_complete),
         cmocka_unit_test(registers_are_kept),
