@@ -3,7 +3,9 @@
 
 #include "agent/clock.h"
 #include "agent/fork_gate.h"
+#include "agent/gil.h"
 #include "agent/module.h"
+#include "agent/states.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +16,9 @@
 
 /* How long the end of the program waits for our code that does not react. */
 #define END_MS 100
+
+/* How long a thread of the program has to make the first thread state, under tracemalloc. */
+#define MADE_MS 250
 
 static const struct timespec moment = {.tv_nsec = 500000}, gil_is_taken = {.tv_nsec = 2000000};
 
@@ -74,10 +79,20 @@ static void close_door(pb_pyobject *capsule)
 {
     (void)capsule;
     __atomic_store_n(&door, CLOSED_WITH_INTERPRETER, __ATOMIC_SEQ_CST);
+    pb_states_forget();
     /* Getting their thread states needs no GIL, and the interpreter still has room for them. */
     for (uint64_t until = pb_now_ns() + END_MS * PB_NS_PER_MS;
          __atomic_load_n(&entering, __ATOMIC_SEQ_CST) && pb_now_ns() < until;)
         nanosleep(&moment, NULL);
+}
+
+static int exit_is_watched;
+
+/* At the end of an interpreter of 3.6 or 3.7, after which Python has forgotten this function. */
+static void after_end(void)
+{
+    exit_is_watched = 0;
+    pb_states_forget();
 }
 
 /* Once per interpreter: the dict has the only reference. */
@@ -86,6 +101,8 @@ static void watch_end(const struct pb_python *py)
     static const char name[] = "probing.end";
     char key[48];
 
+    if (py->at_exit && !exit_is_watched)
+        exit_is_watched = py->at_exit(after_end) == 0;
     pb_pyobject *dict = py->interpreter_dict ? py->interpreter_dict(py->main_interpreter()) : NULL;
     if (!dict)
         return;
@@ -131,37 +148,61 @@ static int needs_fork_gate(const struct pb_python *py)
     return py->minor >= 8 && py->minor <= 11;
 }
 
-static int take_gil(const struct pb_python *py, int *ret)
+/* Whether a thread state may be made without the GIL, by the program's allocator (states.h). */
+static int may_allocate(const struct pb_python *py, uint64_t began)
 {
-    void *tstate = NULL;
-    const int split = py->interpreter_dict && py->main_interpreter; /* if close_door will be called */
-    int r = 0;
+    enum pb_states_hook hook = py->free_threaded ? PB_STATES_NO_HOOK : pb_states_hook(py);
 
+    if (hook == PB_STATES_NO_HOOK)
+        return 1;
+    pb_states_ask(py);
+    /* Nobody runs Python code: nobody calls tracemalloc.stop() now, nor does what was asked for. */
+    return hook == PB_STATES_TRACEMALLOC && pb_now_ns() - began > MADE_MS * PB_NS_PER_MS &&
+           pb_gil_holder(py) == 0;
+}
+
+/* Makes the calling thread one of Python's, with *ret to take the GIL with; NULL: it has the GIL. -EAGAIN: it
+ * has to wait until there is a thread state for it. */
+static int take_state(const struct pb_python *py, uint64_t began, void **ret)
+{
+    const int split = py->interpreter_dict && py->main_interpreter; /* if close_door will be called */
+
+    if ((*ret = pb_states_take(py)))
+        return 0;
+    if (!may_allocate(py, began))
+        return -EAGAIN;
     if (needs_fork_gate(py))
         pb_fork_gate_enter();
-    __atomic_add_fetch(&entering, 1, __ATOMIC_SEQ_CST);
-    if (!is_open(py))
-        r = -ESHUTDOWN;
-    else if (!split)
-        *ret = py->gil_ensure();
-    else if (!(tstate = py->tstate_new(py->main_interpreter())))
-        r = -ENOMEM;
-    __atomic_sub_fetch(&entering, 1, __ATOMIC_SEQ_CST);
+    if (!split)
+        py->gil_ensure();
+    else
+        *ret = py->tstate_new(py->main_interpreter());
     if (needs_fork_gate(py))
         pb_fork_gate_leave();
-    if (tstate) {
+    return split && !*ret ? -ENOMEM : 0;
+}
+
+static int take_gil(const struct pb_python *py, uint64_t began)
+{
+    void *tstate = NULL;
+
+    __atomic_add_fetch(&entering, 1, __ATOMIC_SEQ_CST);
+    int r = is_open(py) ? take_state(py, began, &tstate) : -ESHUTDOWN;
+    __atomic_sub_fetch(&entering, 1, __ATOMIC_SEQ_CST);
+    if (tstate)
         py->restore_thread(tstate);
-        *ret = 1; /* PyGILState_UNLOCKED: PyGILState_Release deletes the state */
-    }
     return r;
 }
 
 int pb_enter(const struct pb_python *py, struct pb_entry *ret)
 {
+    const uint64_t began = pb_now_ns();
+
     int r = take_place(&ret->place);
     if (r < 0)
         return r;
-    r = take_gil(py, &ret->gil);
+    while ((r = take_gil(py, began)) == -EAGAIN)
+        nanosleep(&moment, NULL);
     if (r < 0) {
         __atomic_store_n(&inside[ret->place], 0, __ATOMIC_SEQ_CST);
         return r;
@@ -172,12 +213,13 @@ int pb_enter(const struct pb_python *py, struct pb_entry *ret)
         return -ESHUTDOWN;
     }
     watch_end(py);
+    pb_states_make(py);
     return 0;
 }
 
 void pb_leave(const struct pb_python *py, const struct pb_entry *entry)
 {
-    py->gil_release(entry->gil);
+    pb_states_leave(py);
     __atomic_store_n(&inside[entry->place], 0, __ATOMIC_SEQ_CST);
 }
 
@@ -210,6 +252,7 @@ void pb_enter_end(const struct pb_python *py)
     const uint64_t began = pb_now_ns();
 
     __atomic_store_n(&door, CLOSED, __ATOMIC_SEQ_CST);
+    pb_states_forget();
     for (unsigned round = 0; count_inside(py, round % 16 == 0); round++) {
         if (pb_now_ns() - began > END_MS * PB_NS_PER_MS)
             break;
@@ -223,6 +266,7 @@ void pb_enter_forget(void)
 {
     door = OPEN;
     entering = 0;
+    pb_states_forget();
     for (unsigned i = 0; i < PLACES; i++) {
         left[i] = inside[i];
         inside[i] = 0;

@@ -21,7 +21,6 @@ int pb_enter_find(struct pb_python *ret, char *why, size_t why_size);
 int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), const void *argument);
 
 struct pb_entry {
-    int gil;
     unsigned place; /* index in the list of threads inside */
 };
 

@@ -4,8 +4,7 @@
 #include "agent/clock.h"
 #include "agent/futex.h"
 
-/* Longer than a thread that was preempted inside the gate waits for a CPU. Under tracemalloc a thread that
- * makes its thread state waits for the GIL, which the thread that forks has: the fork is late by this. */
+/* Longer than a thread that was preempted inside the gate waits for a CPU. */
 #define MOST_MS 20
 
 static uint32_t inside;  /* threads of ours */

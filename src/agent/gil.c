@@ -4,6 +4,7 @@
 #include "agent/own_memory.h"
 #include "agent/pylayout.h"
 #include "agent/python.h"
+#include "agent/states.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -125,6 +126,13 @@ void pb_gil_say_why(uint64_t timeout_ms, char *ret, size_t size)
         snprintf(
             ret, size,
             "this Python 3.6 has no GIL before its main thread runs Python code again, and it sits in C");
+        return;
+    }
+    if (known && pb_states_are_asked_for()) {
+        snprintf(ret, size,
+                 "the program has replaced Python's raw memory allocator (tracemalloc?), so a thread of ours "
+                 "enters only with the help of %s, which runs no Python code now: try again later",
+                 py.minor >= 12 ? "another thread" : "the main thread");
         return;
     }
     pid_t tid = known ? pb_gil_holder(&py) : -ENOENT;

@@ -83,6 +83,7 @@ static int look_up(struct pb_python *ret, const char **missing)
     py.cell_type = dlsym(library, "PyCell_Type");
     py.code_type = dlsym(library, "PyCode_Type");
     py.finalizing_tstate = py.minor <= 6 ? (void **)dlsym(library, "_Py_Finalizing") : NULL;
+    py.runtime = py.minor == 8 ? dlsym(library, "_PyRuntime") : NULL;
     if (!py.keyboard_interrupt || !py.key_error || !py.type_error || !py.value_error || !py.import_error ||
         !py.runtime_error || !py.none || !py.true_object || !py.false_object || !py.object_type ||
         !py.int_type || !py.float_type || !py.str_type || !py.bytes_type)

@@ -148,6 +148,16 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(void *, main_interpreter, PyInterpreterState_Main, (void), 7, 99)                                      \
     X(void *, first_interpreter, PyInterpreterState_Head, (void), 0, 6)                                      \
     X(void *, next_interpreter, PyInterpreterState_Next, (void *), 0, 6)                                     \
+    X(void, tstate_delete, PyThreadState_Delete, (void *), 0, 99)                                            \
+    X(void, tstate_clear, PyThreadState_Clear, (void *), 0, 99)                                              \
+    X(void *, tstate_of_thread, PyGILState_GetThisThreadState, (void), 0, 99)                                \
+    X(void *, tstate_prealloc, _PyThreadState_Prealloc, (void *), 0, 11)                                     \
+    X(void, tstate_bind, _PyThreadState_Init, (void *), 0, 10)                                               \
+    X(void, tstate_bind_3_8, _PyThreadState_Init, (void *, void *), 8, 8)                                    \
+    X(void, tstate_bind_3_11, _PyThreadState_SetCurrent, (void *), 11, 11)                                   \
+    X(int, add_pending_call_anywhere, _PyEval_AddPendingCall, (void *, int (*)(void *), void *, int), 12,    \
+      99)                                                                                                    \
+    X(int, at_exit, Py_AtExit, (void (*)(void)), 0, 7)                                                       \
     X(void *, first_tstate, PyInterpreterState_ThreadHead, (void *), 0, 99)                                  \
     X(void *, next_tstate, PyThreadState_Next, (void *), 0, 99)                                              \
     X(pb_pyobject *, interpreter_dict, PyInterpreterState_GetDict, (void *), 8, 99)                          \
@@ -182,6 +192,7 @@ struct pb_python {
     const void *tuple_type, *cell_type, *code_type;
     pb_pyobject *object_type, *int_type, *float_type, *str_type, *bytes_type; /* types are objects */
     void **finalizing_tstate;                                                 /* 3.6 */
+    void *runtime;                                                            /* 3.8 */
     int minor, micro;                                                         /* of 3.minor.micro */
     int free_threaded; /* built without the GIL, whether or not it uses one now */
 };
