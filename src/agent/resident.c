@@ -20,6 +20,7 @@
 #include "agent/halt.h"
 #include "agent/hang.h"
 #include "agent/job.h"
+#include "agent/last.h"
 #include "agent/live.h"
 #include "agent/lock.h"
 #include "agent/module.h"
@@ -246,8 +247,8 @@ static int client_busy(void *owner, pb_client_id client)
 }
 
 /* Returns when a client asked to detach, or when the program has closed or replaced a descriptor of ours:
- * then no client can connect. */
-static void serve_clients(struct pb_agent *a)
+ * then no client can connect. 1: no thread of the program is left. */
+static int serve_clients(struct pb_agent *a)
 {
     uint64_t next_tick = pb_now_ns(), next_copy = next_tick;
 
@@ -259,10 +260,12 @@ static void serve_clients(struct pb_agent *a)
     for (;;) {
         uint64_t now = pb_now_ns();
         if (!pb_fds_ours())
-            return;
+            return 0;
+        if (pb_last_look(now))
+            return 1;
         pb_wake_drain();
         if (pb_server_deal(&a->server) < 0 || a->detach)
-            return;
+            return 0;
         pb_channel_deal(a->server.others);
         pb_crash_turn(a);
         if (pb_probes_tick(now, &next_tick) > 0)
@@ -339,7 +342,11 @@ static void *resident(void *starter)
     if (r == 0) {
         publish(&agent);
         pb_live_begin();
-        serve_clients(&agent);
+        if (serve_clients(&agent)) {
+            pb_arena_mirror(agent.arena); /* its files stay, as those of any process that ends */
+            pb_last_end((uint32_t)(uintptr_t)starter);
+            return NULL;
+        }
         tear_down(&agent);
     } else {
         report_failure(r, why);
@@ -365,6 +372,7 @@ static void in_forked_child(void)
     pb_prompt_forget();
     pb_fds_forget();
     pb_locks_forget();
+    pb_threads_forget();
     pb_spawn_forget();
     pb_fork_gate_forget();
     pb_enter_forget();

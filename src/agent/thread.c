@@ -17,6 +17,7 @@
 
 #define SMALL_STACK (256u << 10)
 #define MOST_TRIES  4
+#define PLACES      64
 
 /* glibc: the part of each stack that it uses itself, mainly static TLS. Other programs use it too (the JVM,
  * Rust); it is in no header and not in musl. */
@@ -43,14 +44,78 @@ static size_t stack_of_libc(const pthread_attr_t *attributes)
     return total;
 }
 
+/* Our threads. A place is free again when the kernel no longer knows its thread. */
+static struct place {
+    int tid; /* 0: free; -1: about to start */
+    void *(*run)(void *);
+    void *argument;
+} places[PLACES];
+
+static int has_ended(int tid)
+{
+    return tid > 0 && syscall(SYS_tgkill, getpid(), tid, 0) < 0 && errno == ESRCH;
+}
+
+static struct place *take_place(void)
+{
+    for (int i = 0; i < PLACES; i++) {
+        int tid = __atomic_load_n(&places[i].tid, __ATOMIC_SEQ_CST);
+        if ((tid == 0 || has_ended(tid)) &&
+            __atomic_compare_exchange_n(&places[i].tid, &tid, -1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+            return &places[i];
+    }
+    return NULL;
+}
+
+static void *run_in_place(void *argument)
+{
+    struct place *place = argument;
+    void *(*run)(void *) = place->run;
+
+    argument = place->argument;
+    __atomic_store_n(&place->tid, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    return run(argument);
+}
+
+int pb_thread_is_ours(int tid)
+{
+    for (int i = 0; i < PLACES; i++)
+        if (__atomic_load_n(&places[i].tid, __ATOMIC_SEQ_CST) == tid)
+            return 1;
+    return 0;
+}
+
+int pb_thread_others_run(void)
+{
+    int self = (int)syscall(SYS_gettid), n = 0;
+
+    for (int i = 0; i < PLACES; i++) {
+        int tid = __atomic_load_n(&places[i].tid, __ATOMIC_SEQ_CST);
+        n += tid != 0 && tid != self && !has_ended(tid);
+    }
+    return n;
+}
+
+void pb_threads_forget(void)
+{
+    memset(places, 0, sizeof(places));
+}
+
 int pb_thread_start(void *(*run)(void *), void *argument, size_t stack)
 {
+    struct place *place = take_place();
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
 
     sigfillset(&all);
+    if (place) { /* else the process outlives its own threads by this one of ours */
+        place->run = run;
+        place->argument = argument;
+        run = run_in_place;
+        argument = place;
+    }
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     size_t size = (stack ? stack : SMALL_STACK) + stack_of_libc(&attributes);
@@ -64,6 +129,8 @@ int pb_thread_start(void *(*run)(void *), void *argument, size_t stack)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
+    if (r != 0 && place)
+        __atomic_store_n(&place->tid, 0, __ATOMIC_SEQ_CST);
     return -r;
 }
 

@@ -1,0 +1,16 @@
+/* last: ends the process where only threads of ours are left.
+ *
+ * The kernel ends a process with its last thread, and the C library calls exit(0) in it. A program whose main
+ * thread has ended (pthread_exit, a child that another thread has forked) relies on that. So the resident
+ * thread looks, four times a second: first at the main thread alone, which nearly always lives. */
+#pragma once
+
+#include <stdint.h>
+
+/* Whether only threads of ours are left. Of the resident thread, in each of its turns. */
+int pb_last_look(uint64_t now);
+
+/* Then, instead of a detach: ends our other threads, those that run code of a user too. The resident thread
+ * returns from its function afterwards; the process ends in a thread that has the program's descriptors, to
+ * which the C library writes what is left in its buffers. */
+void pb_last_end(uint32_t starter);
