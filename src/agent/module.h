@@ -9,6 +9,7 @@
 #include "agent/python.h"
 
 #include <stdint.h>
+#include <string.h>
 
 /* The module, borrowed from the interpreter's state; NULL with an exception. With the GIL. */
 pb_pyobject *pb_module_get(const struct pb_python *py);
@@ -44,6 +45,14 @@ static inline const char *pb_type_name(const pb_pyobject *type, unsigned header)
 /* Takes the exception that is set and writes "WHAT: ValueError: its text". Many exceptions have no text, such
  * as an interrupt, so the type is always named. */
 void pb_module_take_error(const struct pb_python *py, const char *what, char *ret, size_t size);
+
+/* The same without the module that types of C have in it. */
+static inline const char *pb_class_name(const pb_pyobject *type, unsigned header)
+{
+    const char *name = pb_type_name(type, header), *dot = strrchr(name, '.');
+
+    return dot ? dot + 1 : name;
+}
 
 /* Slots of a type, and its flags (Py_TPFLAGS_DEFAULT as every version has it). */
 enum {

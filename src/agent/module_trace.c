@@ -386,9 +386,9 @@ static void end_call(const struct pb_python *py, struct thread *t, struct functi
         kind = !said->value              ? NULL
                : said->by_trace_function ? said->value
                                          : pb_type_of(said->value, pb_module_header(py));
-        end.error = kind ? py->get_attr(kind, "__name__") : NULL;
-        if (!end.error || !py->utf8_of(end.error))
-            py->err_clear();
+        const char *name = kind ? pb_class_name(kind, pb_module_header(py)) : "";
+        end.error = kind ? py->str_from_utf8(name, (long)strlen(name), "replace") : NULL;
+        py->err_clear();
     } else if (f->flags & WANT_ARGUMENTS) {
         end.result = capture(py, CAPTURE_RESULT, said->code, said->frame, said->value, raised);
     }

@@ -367,7 +367,9 @@ enum { KEYS_MOST = 100000 };
 static void describe_place(const struct pb_python *py, pb_pyobject *holder, const pb_pyobject *value,
                            const char *kind, char *ret, size_t size)
 {
-    int is_dict = strcmp(kind, "dict") == 0;
+    const unsigned header = pb_module_header(py);
+    /* Not by its name: a class of the program's may have the same. */
+    int is_dict = pb_type_of(holder, header) == pb_type_of(pb_module_shared(py), header);
     pb_pyobject *keys = is_dict && py->size_of(holder) <= KEYS_MOST ? py->mapping_keys(holder) : NULL;
 
     ret[0] = '\0';
@@ -401,8 +403,8 @@ static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
     for (long i = 0, n = found ? py->list_size(all) : 0; i < n && i < limit; i++) {
         char kind[101], place[160], text[320];
         pb_pyobject *each = py->list_get(all, i), *owner = NULL;
-        pb_pyobject *name = py->get_attr(pb_type_of(each, pb_module_header(py)), "__name__");
-        snprintf(kind, sizeof(kind), "%.100s", name && py->utf8_of(name) ? py->utf8_of(name) : "?");
+        const unsigned header = pb_module_header(py);
+        snprintf(kind, sizeof(kind), "%.100s", pb_class_name(pb_type_of(each, header), header));
         describe_place(py, each, value, kind, place, sizeof(place));
         if (strcmp(kind, "dict") == 0)
             owner = py->dict_get(each, "__name__");
@@ -415,8 +417,6 @@ static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
             py->list_append(found, told);
         if (told)
             py->decref(told);
-        if (name)
-            py->decref(name);
     }
     if (all)
         py->decref(all);

@@ -123,6 +123,9 @@ enum { PB_METH_VARARGS = 1, PB_METH_KEYWORDS = 2, PB_METH_NOARGS = 4, PB_METH_O 
     X(pb_pyobject *, thread_dict, PyThreadState_GetDict, (void))                                             \
     X(pb_pyobject *, repr_of, PyObject_Repr, (pb_pyobject *))                                                \
     X(pb_pyobject *, modules_dict, PyImport_GetModuleDict, (void))                                           \
+    X(pb_pyobject *, module_dict, PyModule_GetDict, (pb_pyobject *))                                         \
+    X(pb_pyobject *, instance_dict, PyObject_GenericGetDict, (pb_pyobject *, void *))                        \
+    X(pb_pyobject *, dict_items, PyDict_Items, (pb_pyobject *))                                              \
     X(pb_pyobject *, weakref_new, PyWeakref_NewRef, (pb_pyobject *, pb_pyobject *))                          \
     X(int, type_is_subtype, PyType_IsSubtype, (pb_pyobject *, pb_pyobject *))                                \
     X(void *, type_slot, PyType_GetSlot, (pb_pyobject *, int))

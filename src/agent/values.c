@@ -21,15 +21,11 @@ int pb_value_refuse(const struct pb_python *py, const char *column, enum pb_type
 
     if (py->err_occurred() && !py->err_matches(*py->type_error))
         return -1; /* too large, or an exception of the object's __float__ */
-    pb_pyobject *kind = pb_type_of(object, pb_module_header(py));
-    pb_pyobject *name = kind ? py->get_attr(kind, "__name__") : NULL;
-    const char *given = name ? py->utf8_of(name) : NULL;
+    const unsigned header = pb_module_header(py);
 
     py->err_clear();
-    snprintf(text, sizeof(text), "column %s takes %s, not this %s", column, type_names[type],
-             given ? given : "object");
-    if (name)
-        py->decref(name);
+    snprintf(text, sizeof(text), "column %s takes %s, not this %.100s", column, type_names[type],
+             pb_class_name(pb_type_of(object, header), header));
     py->err_set(*py->type_error, text);
     return -1;
 }

@@ -11,6 +11,7 @@
  * tried out, with an allocation of a size that nobody else asks for. They are taken out where they are the
  * first; otherwise they stay, and do nothing but pass on. */
 #include "agent/probes/allocations.h"
+#include "agent/imported.h"
 
 #include "agent/clock.h"
 #include "agent/gil_work.h"
@@ -185,8 +186,7 @@ static void take_domain(const struct pb_python *py, int domain, const struct pb_
 /* The folder of Python's own modules. */
 static void find_stdlib(const struct pb_python *py, char *ret, size_t size)
 {
-    pb_pyobject *os = py->dict_get(py->modules_dict(), "os");
-    pb_pyobject *file = os ? py->get_attr(os, "__file__") : NULL;
+    pb_pyobject *file = pb_imported(py, "os", "__file__");
     const char *text = file ? py->utf8_of(file) : NULL;
 
     snprintf(ret, size, "%s", text ? text : "");

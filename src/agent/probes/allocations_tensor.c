@@ -6,17 +6,20 @@
  * it is `young`, and known to be alive since its block passes through our free when it ends.
  *
  * How large it is, and whether its memory is its own, is read from torch's structures, since a call to torch
- * could be seen by the program (torch.jit.trace, modes of torch functions). Where the fields are is found out
- * with three small tensors of our own, whose sizes are known; where they do not fit, tensors are left out.
+ * could be seen by the program (torch.jit.trace, modes of torch functions), and nothing of torch's is made or
+ * called to learn where the fields are: the program may just be importing it. torch's classes are known by the
+ * addresses of their virtual tables, and the fields by where a tensor of the program's refers to them.
  * A view shares the storage of another tensor, which that storage's count of references tells. But the tensor
  * that is being made may be a view of the one that is looked at: where the count is two, that is decided with
  * the next tensor. The result of an operation whose backward keeps it has two as well; it is no view, which
  * the class of what autograd keeps of it tells. */
 #include "agent/fork_gate.h"
-#include "agent/own_memory.h"
+#include "agent/imported.h"
+#include "agent/module.h"
 #include "agent/probes/allocations.h"
 #include "table/clock.h"
 
+#include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,25 +27,31 @@
 
 #define TYPE_ALLOC    304 /* of a type object, on LP64 with a GIL */
 #define SLOT_ALLOC    47
-#define PY_FILE_INPUT 257
 #define FAMILIES      16
 #define KEPT_NS       1000000000
-#define MOST_TRIES    20
 #define MOST_HEADER   64 /* bytes of an object's block before the object */
 #define MOST_BYTES    (UINT64_C(1) << 50)
 #define REFERENCES    8 /* of every object of torch's: how many refer to it, 32 bits */
 #define AUTOGRAD      8 /* of a tensor, behind its storage */
+#define OBJECT_HEADER 16
+#define STORAGE_SIZE  32 /* of a storage, behind the end of its counts */
+#define BEFORE_TABLE  16 /* from the symbol of a virtual table to its first function */
+#define LAST_ADDRESS  (UINT64_C(1) << 56)
 
 typedef pb_pyobject *(*alloc_function)(pb_pyobject *type, long items);
 
 static alloc_function original; /* NULL: not found */
 static pb_pyobject *types[2];   /* Tensor and Parameter, kept for good */
-static int are_in, refused, tries;
-/* Where things are: the tensor in its object, its storage, the storage's size. */
+static int are_in, refused;
+static int classes_are_known; /* -1: this torch has others */
+/* Where things are: the tensor in its object, its storage, the storage's size. 0: not known yet. */
 static struct {
     unsigned impl, storage, size;
-    uint64_t no_view; /* what the first word is of what autograd keeps of a tensor that is no view */
 } at;
+/* What the first word of an object of torch's is, by its class. */
+static struct {
+    uint64_t tensor, storage, no_view; /* no_view: what autograd keeps of a tensor that is no view */
+} classes;
 
 /* A tensor that was made, and known to be alive. */
 struct young {
@@ -120,17 +129,48 @@ static struct pb_alloc_place drop_young(struct young *y)
     return place;
 }
 
+/* The word at an object of torch's, if it may be a pointer to another. */
+static uint64_t pointer_at(uint64_t base, unsigned offset)
+{
+    uint64_t word = word_at((const char *)(uintptr_t)base, offset);
+
+    return word % 8 == 0 && word >= 4096 && word < LAST_ADDRESS ? word : 0;
+}
+
+static int is_a(uint64_t object, uint64_t class)
+{
+    return object && word_at((const char *)(uintptr_t)object, 0) == class;
+}
+
+/* The tensor is behind the object's header, or behind a flag there (up to 2.9). In front of the storage are one
+ * or two counts of references, as in the storage in front of where its memory is and how large. */
+static void find_fields(const char *object)
+{
+    unsigned impl = pointer_at((uintptr_t)object, OBJECT_HEADER) ? OBJECT_HEADER : OBJECT_HEADER + 8;
+    uint64_t tensor = pointer_at((uintptr_t)object, impl);
+
+    if (!is_a(tensor, classes.tensor))
+        return;
+    unsigned storage = pointer_at(tensor, 16) ? 16 : 24;
+    if (!is_a(pointer_at(tensor, storage), classes.storage))
+        return;
+    at.impl = impl;
+    at.storage = storage;
+    __atomic_store_n(&at.size, storage + STORAGE_SIZE, __ATOMIC_RELEASE);
+}
+
 /* What torch has filled in. */
 static void look_at_young(struct young *y)
 {
-    uint64_t impl = word_at(y->object, at.impl);
-    uint64_t storage = impl ? word_at((const char *)(uintptr_t)impl, at.storage) : 0;
-    if (!storage)
+    if (!at.size)
+        find_fields(y->object);
+    uint64_t impl = at.size ? pointer_at((uintptr_t)y->object, at.impl) : 0;
+    uint64_t storage = is_a(impl, classes.tensor) ? pointer_at(impl, at.storage) : 0;
+    if (!is_a(storage, classes.storage))
         return;
     y->storage = storage;
     y->references = references_of(storage);
-    uint64_t autograd = word_at((const char *)(uintptr_t)impl, at.storage + AUTOGRAD);
-    y->no_view = autograd && word_at((const char *)(uintptr_t)autograd, 0) == at.no_view;
+    y->no_view = is_a(pointer_at(impl, at.storage + AUTOGRAD), classes.no_view);
     uint64_t bytes = word_at((const char *)(uintptr_t)storage, at.size);
     y->bytes = bytes < MOST_BYTES ? bytes : 0;
     /* The device stands before the size: its kind and its number. */
@@ -218,81 +258,49 @@ static pb_pyobject *alloc_tensor(pb_pyobject *type, long items)
     return object;
 }
 
-/* --- where the fields are --------------------------------------------------------------------------- */
+/* --- torch's classes -------------------------------------------------------------------------------- */
 
-static const char make_examples[] = "a = torch.empty((7, 11, 13), device='cpu')\n"
-                                    "b = torch.empty((5, 3), device='cpu')\n"
-                                    "c = torch.empty(3, device='cpu', requires_grad=True)\n"
-                                    "v = a.view(-1)\n"
-                                    "facts = [a._cdata, b._cdata, c._cdata, v._cdata, "
-                                    "a.numel() * a.element_size(), b.numel() * b.element_size()]\n";
+#define LIBRARY_SIZE 512
+static const struct {
+    const char *library, *symbol;
+    uint64_t *to;
+} tables[] = {
+    {"/libc10.so", "_ZTVN3c1010TensorImplE", &classes.tensor},
+    {"/libc10.so", "_ZTVN3c1011StorageImplE", &classes.storage},
+    {"/libtorch_cpu.so", "_ZTVN5torch8autograd12AutogradMetaE", &classes.no_view},
+};
 
-static int read_checked(uint64_t from, void *to, size_t size)
+struct wanted_library {
+    const char *name;
+    char path[LIBRARY_SIZE];
+};
+
+static int find_library(struct dl_phdr_info *info, size_t size, void *ret)
 {
-    const struct iovec piece = {(void *)(uintptr_t)from, size};
-    return from > 4096 && pb_own_memory_read(&piece, 1, to) == (ssize_t)size;
-}
+    struct wanted_library *w = ret;
+    size_t length = info->dlpi_name ? strlen(info->dlpi_name) : 0, end = strlen(w->name);
+    (void)size;
 
-static int find_object(pb_pyobject *const objects[2], const uint64_t *facts)
-{
-    for (unsigned offset = 16; offset <= 32; offset += 8)
-        if (word_at((const char *)objects[0], offset) == facts[0] &&
-            word_at((const char *)objects[1], offset) == facts[1]) {
-            at.impl = offset;
-            return 1;
-        }
-    return 0;
-}
-
-static int find_storage(const uint64_t *facts, unsigned storage)
-{
-    uint64_t impl[4][16], stored[2][12], classes[2];
-
-    for (int i = 0; i < 4; i++)
-        if (!read_checked(facts[i], impl[i], sizeof(impl[i])))
-            return 0;
-    for (int i = 0; i < 2; i++)
-        if (!read_checked(impl[i][storage / 8], stored[i], sizeof(stored[i])) ||
-            !read_checked(impl[2 + i][(storage + AUTOGRAD) / 8], &classes[i], sizeof(classes[i])))
-            return 0;
-    /* a has a view, v, which shares its storage; a gradient is asked of c, so autograd keeps something. */
-    if ((uint32_t)stored[0][1] != 2 || (uint32_t)stored[1][1] != 1 ||
-        impl[3][storage / 8] != impl[0][storage / 8] || impl[1][(storage + AUTOGRAD) / 8] ||
-        classes[0] == classes[1])
+    if (length < end || length >= sizeof(w->path) || strcmp(info->dlpi_name + length - end, w->name) != 0)
         return 0;
-    for (unsigned size = 3; size < 12; size++)
-        if (stored[0][size] == facts[4] && stored[1][size] == facts[5] && (stored[0][size - 1] & 0xff) == 0) {
-            at.storage = storage;
-            at.size = size * 8;
-            at.no_view = classes[0];
-            return 1;
-        }
-    return 0;
+    memcpy(w->path, info->dlpi_name, length + 1);
+    return 1;
 }
 
-static int find_fields(const struct pb_python *py, pb_pyobject *torch)
+static int find_classes(void)
 {
-    pb_pyobject *names = py->dict_new(), *code = py->compile(make_examples, "<probing>", PY_FILE_INPUT);
-    pb_pyobject *done = NULL;
-    uint64_t facts[6] = {0};
-    int found = 0;
-
-    if (names && code && py->dict_set(names, "__builtins__", py->builtins()) == 0 &&
-        py->dict_set(names, "torch", torch) == 0)
-        done = py->eval_code(code, names, names);
-    pb_pyobject *list = done ? py->dict_get(names, "facts") : NULL;
-    for (int i = 0; list && i < 6; i++)
-        facts[i] = py->uint64_as(py->list_get(list, i));
-    if (list && !py->err_occurred()) {
-        pb_pyobject *const objects[2] = {py->dict_get(names, "a"), py->dict_get(names, "b")};
-        found = find_object(objects, facts) && (find_storage(facts, 16) || find_storage(facts, 24));
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        struct wanted_library w = {.name = tables[i].library};
+        void *library =
+            pb_fork_gate_each_object(find_library, &w) ? dlopen(w.path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+        void *table = library ? dlsym(library, tables[i].symbol) : NULL;
+        if (library)
+            dlclose(library);
+        if (!table)
+            return 0;
+        *tables[i].to = (uintptr_t)table + BEFORE_TABLE;
     }
-    py->err_clear();
-    pb_pyobject *held[] = {names, code, done};
-    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
-        if (held[i])
-            py->decref(held[i]);
-    return found;
+    return 1;
 }
 
 /* --- in and out ------------------------------------------------------------------------------------- */
@@ -302,20 +310,23 @@ static void **slot_of(pb_pyobject *type)
     return (void **)(void *)((char *)type + TYPE_ALLOC);
 }
 
-static pb_pyobject *imported(const struct pb_python *py, const char *module, const char *name)
+static pb_pyobject *imported_class(const struct pb_python *py, const char *module, const char *name)
 {
-    pb_pyobject *found = py->dict_get(py->modules_dict(), module);
-    pb_pyobject *value = found ? py->get_attr(found, name) : NULL;
+    const unsigned header = pb_module_header(py);
+    pb_pyobject *found = pb_imported(py, module, name);
 
-    py->err_clear();
-    return value;
+    if (found && !py->type_is_subtype(pb_type_of(found, header), pb_type_of(py->int_type, header))) {
+        py->decref(found);
+        return NULL;
+    }
+    return found;
 }
 
 /* Both classes have the slot where we look for it, and the same function in it. */
 static int find_slots(const struct pb_python *py)
 {
-    types[0] = types[0] ? types[0] : imported(py, "torch", "Tensor");
-    types[1] = types[1] ? types[1] : imported(py, "torch.nn.parameter", "Parameter");
+    types[0] = types[0] ? types[0] : imported_class(py, "torch", "Tensor");
+    types[1] = types[1] ? types[1] : imported_class(py, "torch.nn.parameter", "Parameter");
     if (!types[0] || !types[1])
         return 0;
     void *told = py->type_slot(types[0], SLOT_ALLOC);
@@ -334,23 +345,24 @@ static int is_torch(struct dl_phdr_info *info, size_t size, void *unused)
 
 int pb_alloc_is_torch_loaded(void)
 {
-    return pb_fork_gate_each_object(is_torch, NULL);
+    if (!pb_fork_gate_each_object(is_torch, NULL))
+        return 0;
+    if (!__atomic_load_n(&classes_are_known, __ATOMIC_ACQUIRE))
+        __atomic_store_n(&classes_are_known, find_classes() ? 1 : -1, __ATOMIC_RELEASE);
+    return 1;
 }
 
 void pb_alloc_tensors_put(const struct pb_python *py, char *why, size_t why_size)
 {
-    if (are_in || refused)
+    const int known = __atomic_load_n(&classes_are_known, __ATOMIC_ACQUIRE);
+
+    if (are_in || refused || !known)
         return;
-    pb_pyobject *torch = py->dict_get(py->modules_dict(), "torch");
-    int found = torch ? (original ? 1 : find_slots(py)) : 0;
-    if (found == 0) {
-        py->err_clear();
+    int found = known < 0 ? -1 : original ? 1 : find_slots(py);
+    py->err_clear();
+    if (found == 0)
         return; /* it is being imported */
-    }
-    if (found > 0 && !at.size && !find_fields(py, torch) && ++tries < MOST_TRIES)
-        return; /* half imported */
-    if (found < 0 || !at.size) {
-        py->err_clear();
+    if (found < 0) {
         __atomic_store_n(&refused, 1, __ATOMIC_RELAXED);
         snprintf(why, why_size, "not of tensors: this torch is laid out otherwise");
         return;

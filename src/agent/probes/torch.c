@@ -15,6 +15,7 @@
 #include "agent/fork_gate.h"
 #include "agent/gil_work.h"
 #include "agent/hang.h"
+#include "agent/imported.h"
 #include "agent/module.h"
 #include "agent/notes.h"
 #include "agent/probes/probe.h"
@@ -103,16 +104,6 @@ static void swap_slots(const struct pb_python *py, pb_pyobject *type, size_t off
     py->err_clear();
 }
 
-/* An attribute of a module that is already imported; a new reference or NULL. Imports nothing. */
-static pb_pyobject *imported(const struct pb_python *py, const char *module, const char *name)
-{
-    pb_pyobject *found = py->dict_get(py->modules_dict(), module);
-    pb_pyobject *value = found ? py->get_attr(found, name) : NULL;
-
-    py->err_clear();
-    return value;
-}
-
 /* The slot of a class, if its offset is as expected. */
 static void *read_slot(const struct pb_python *py, pb_pyobject *type, size_t offset, int id)
 {
@@ -125,8 +116,8 @@ static void *read_slot(const struct pb_python *py, pb_pyobject *type, size_t off
 /* Replaces the function shared by all classes by ours. */
 static void put_slots(const struct pb_python *py)
 {
-    pb_pyobject *module = imported(py, "torch.nn.modules.module", "Module");
-    pb_pyobject *loader = imported(py, "torch.utils.data.dataloader", "_BaseDataLoaderIter");
+    pb_pyobject *module = pb_imported(py, "torch.nn.modules.module", "Module");
+    pb_pyobject *loader = pb_imported(py, "torch.utils.data.dataloader", "_BaseDataLoaderIter");
 
     if (module && !pb_torch.original_call) {
         void *call = read_slot(py, module, TYPE_CALL, PB_SLOT_CALL);
@@ -151,8 +142,8 @@ static void put_slots(const struct pb_python *py)
 
 static void take_slots(const struct pb_python *py)
 {
-    pb_pyobject *module = imported(py, "torch.nn.modules.module", "Module");
-    pb_pyobject *loader = imported(py, "torch.utils.data.dataloader", "_BaseDataLoaderIter");
+    pb_pyobject *module = pb_imported(py, "torch.nn.modules.module", "Module");
+    pb_pyobject *loader = pb_imported(py, "torch.utils.data.dataloader", "_BaseDataLoaderIter");
 
     if (module)
         swap_slots(py, module, TYPE_CALL, (void *)pb_torch_call_module, (void *)pb_torch.original_call);
@@ -178,7 +169,7 @@ static int copy_checked(void *to, const void *from, size_t size, int write)
 /* The method run_backward of the autograd engine, defined by torch's C++ code. */
 static struct pb_py_method *find_backward(const struct pb_python *py)
 {
-    pb_pyobject *engine = imported(py, "torch._C", "_ImperativeEngine");
+    pb_pyobject *engine = pb_imported(py, "torch._C", "_ImperativeEngine");
     pb_pyobject *method = engine ? py->get_attr(engine, "run_backward") : NULL;
     struct pb_py_method *found = NULL, copy;
     char name[sizeof("run_backward")] = "";
@@ -221,9 +212,9 @@ static void take_backward(void)
 static void put_hook(const struct pb_python *py, const char *list, const char *function,
                      struct pb_py_method *method)
 {
-    pb_pyobject *hooks = imported(py, "torch.optim.optimizer", list);
+    pb_pyobject *hooks = pb_imported(py, "torch.optim.optimizer", list);
     pb_pyobject *put =
-        hooks && py->size_of(hooks) == 0 ? imported(py, "torch.optim.optimizer", function) : NULL;
+        hooks && py->size_of(hooks) == 0 ? pb_imported(py, "torch.optim.optimizer", function) : NULL;
     pb_pyobject *hook = put ? py->cfunction(method, NULL, NULL) : NULL;
     pb_pyobject *handle = hook ? py->call(put, hook, (void *)NULL) : NULL;
 
@@ -283,7 +274,7 @@ static void put_in_or_take_out(const struct pb_python *py)
             pb_torch_names_end(py);
         return;
     }
-    pb_pyobject *module = imported(py, "torch.nn.modules.module", "Module");
+    pb_pyobject *module = pb_imported(py, "torch.nn.modules.module", "Module");
     if (!module)
         return;
     py->decref(module);

@@ -13,6 +13,7 @@
  * probing.trace("collective_ops") is open are rows of the table collective_ops, also if the probe is off: the
  * first block installs the Python part's kernels, and they stay until the probe stops or the agent detaches,
  * since installing them takes longer than many a block. */
+#include "agent/imported.h"
 #include "agent/job.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
@@ -414,7 +415,7 @@ static int call_part(const struct pb_python *py, const char *function)
 
 static void put_kernels(const struct pb_python *py, const char *how)
 {
-    if (told || changing || !py->dict_get(py->modules_dict(), "torch.distributed.distributed_c10d"))
+    if (told || changing || !pb_is_imported(py, "torch.distributed.distributed_c10d"))
         return;
     changing = 1; /* the Python part lets other threads run */
     if (!part_module)

@@ -6,6 +6,7 @@
  * mode is relaxed, so that a graph that another thread captures just then stays valid; nothing is put into a
  * stream that is being captured. If CUDA's runtime is not found, or not in use, there are no rows. */
 #include "agent/fork_gate.h"
+#include "agent/imported.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
@@ -81,8 +82,7 @@ static int find_exchange(const struct pb_python *py)
 
 int pb_torch_gpu_is_in_use(const struct pb_python *py)
 {
-    pb_pyobject *cuda = py->dict_get(py->modules_dict(), "torch.cuda");
-    pb_pyobject *word = cuda ? py->get_attr(cuda, "_initialized") : NULL;
+    pb_pyobject *word = pb_imported(py, "torch.cuda", "_initialized");
     int yes = word == py->true_object;
 
     if (word)

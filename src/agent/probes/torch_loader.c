@@ -3,6 +3,7 @@
  *
  * Read from the iterator's own fields, of torch's class alone. No Python code runs: the length of the queue
  * between processes is what its semaphore says. */
+#include "agent/imported.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
@@ -32,45 +33,47 @@ static int int_of(const struct pb_python *py, pb_pyobject *number, int otherwise
     if (!number || pb_type_of(number, pb_module_header(py)) != py->int_type)
         return otherwise;
     long value = py->int_as(number);
-    return value >= 0 && value < 1 << 30 ? (int)value : otherwise;
+    return value >= 0 && value <= INT32_MAX ? (int)value : otherwise;
 }
 
-static pb_pyobject *take_attribute(const struct pb_python *py, pb_pyobject *object, const char *name)
+static int is_of_class(const struct pb_python *py, pb_pyobject *object, const char *name)
 {
-    pb_pyobject *found = object ? py->get_attr(object, name) : NULL;
+    return object &&
+           strcmp(pb_type_name(pb_type_of(object, pb_module_header(py)), pb_module_header(py)), name) == 0;
+}
 
+/* How many places of a queue between processes are free: sem is its own C class. -1: not known. */
+static int free_places(const struct pb_python *py, pb_pyobject *semaphore)
+{
+    pb_pyobject *sem = semaphore ? pb_own_field(py, semaphore, "_semlock") : NULL;
+    pb_pyobject *get =
+        is_of_class(py, sem, "_multiprocessing.SemLock") ? py->get_attr(sem, "_get_value") : NULL;
+    pb_pyobject *left = get ? py->call(get, (void *)NULL) : NULL;
+    int n = int_of(py, left, -1);
+    pb_pyobject *held[] = {sem, get, left};
+
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
+        if (held[i])
+            py->decref(held[i]);
     py->err_clear();
-    if (object)
-        py->decref(object);
-    return found;
+    return n;
 }
 
 /* Of a queue in this process (its thread pins memory), or of one between processes. -1: not known. */
 static int length_of(const struct pb_python *py, pb_pyobject *queue)
 {
-    int length = -1;
+    pb_pyobject *waiting = pb_own_field(py, queue, "queue"), *sem = pb_own_field(py, queue, "_sem");
+    pb_pyobject *most = pb_own_field(py, queue, "_maxsize");
+    int length = -1, places = int_of(py, most, -1), left = free_places(py, sem);
 
-    py->incref(queue);
-    pb_pyobject *waiting = take_attribute(py, queue, "queue");
-    if (waiting) {
+    if (is_of_class(py, waiting, "collections.deque"))
         length = (int)py->size_of(waiting);
-    } else {
-        py->incref(queue);
-        py->incref(queue);
-        pb_pyobject *most = take_attribute(py, queue, "_maxsize");
-        pb_pyobject *semaphore = take_attribute(py, take_attribute(py, queue, "_sem"), "_semlock");
-        pb_pyobject *get = take_attribute(py, semaphore, "_get_value");
-        pb_pyobject *left = get ? py->call(get, (void *)NULL) : NULL;
-        if (most && left)
-            length = (int)(py->int64_as(most) - py->int64_as(left));
-        pb_pyobject *held[] = {most, get, left};
-        for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
-            if (held[i])
-                py->decref(held[i]);
-    }
-    if (waiting)
-        py->decref(waiting);
-    py->err_clear();
+    else if (places >= 0 && left >= 0)
+        length = places - left;
+    pb_pyobject *held[] = {waiting, sem, most};
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
+        if (held[i])
+            py->decref(held[i]);
     return length;
 }
 
@@ -92,14 +95,11 @@ static void read_tasks(const struct pb_python *py, pb_pyobject *tasks, int next,
 void pb_torch_loader_look(const struct pb_python *py, pb_pyobject *iterator, struct pb_torch_loader *ret)
 {
     *ret = (struct pb_torch_loader){.workers = 0, .worker = -1, .ready = -1};
-    if (!iterator_type) {
-        pb_pyobject *module = py->dict_get(py->modules_dict(), "torch.utils.data.dataloader");
-        iterator_type = module ? py->get_attr(module, "_MultiProcessingDataLoaderIter") : NULL;
-        py->err_clear();
-    }
+    if (!iterator_type)
+        iterator_type = pb_imported(py, "torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter");
     if (pb_type_of(iterator, pb_module_header(py)) != iterator_type)
         return;
-    pb_pyobject *fields = py->get_attr(iterator, "__dict__");
+    pb_pyobject *fields = pb_own_fields(py, iterator);
     pb_pyobject *queue = fields ? py->dict_get(fields, "_data_queue") : NULL;
     pb_pyobject *tasks = fields ? py->dict_get(fields, "_task_info") : NULL;
     if (queue && tasks) {

@@ -6,6 +6,7 @@
  * code of the program, once per model and again when an unknown module appears. Texts and places are made
  * once and kept, so that replicas that come and go with each step (DataParallel) take no memory. Everything
  * is in one mapping of a fixed size; when that is full, calls have no rows. */
+#include "agent/imported.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 
@@ -329,15 +330,11 @@ static struct known_module *add_module(const struct pb_python *py, pb_pyobject *
 /* The class's name without field separators. */
 static void class_name(const struct pb_python *py, pb_pyobject *object, char *ret, size_t size)
 {
-    pb_pyobject *name = py->get_attr(pb_type_of(object, pb_module_header(py)), "__name__");
-    const char *text = name ? py->utf8_of(name) : NULL;
+    const unsigned header = pb_module_header(py);
 
-    snprintf(ret, size, "%.100s", text ? text : "?");
+    snprintf(ret, size, "%.100s", pb_class_name(pb_type_of(object, header), header));
     for (char *c = ret; *c; c++)
         *c = (unsigned char)*c < 0x20 ? '?' : *c;
-    if (name)
-        py->decref(name);
-    py->err_clear();
 }
 
 static uint32_t make_name(const struct pb_python *py, pb_pyobject *module, const char *path,
@@ -350,19 +347,38 @@ static uint32_t make_name(const struct pb_python *py, pb_pyobject *module, const
     return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
 }
 
+/* The children of a module, as pairs of name and module; NULL: none. From dicts: code of the module's class
+ * does not run. */
+static pb_pyobject *list_children(const struct pb_python *py, pb_pyobject *module)
+{
+    pb_pyobject *children = pb_own_field(py, module, "_modules");
+    pb_pyobject *pairs = children ? py->dict_items(children) : NULL;
+
+    py->err_clear();
+    if (children && !pairs) { /* of a ScriptModule: an object around the dict */
+        pb_pyobject *inner = pb_own_field(py, children, "_python_modules");
+        pairs = inner ? py->dict_items(inner) : NULL;
+        if (inner)
+            py->decref(inner);
+        py->err_clear();
+    }
+    if (children)
+        py->decref(children);
+    return pairs;
+}
+
 /* Gives names to all modules under this one. `path` is its own, and unchanged on return. */
 static void walk(const struct pb_python *py, pb_pyobject *module, char *path, const char *model, int deep)
 {
-    pb_pyobject *children = deep < MOST_DEEP ? py->get_attr(module, "_modules") : NULL;
-    pb_pyobject *keys = children ? py->mapping_keys(children) : NULL;
+    pb_pyobject *pairs = deep < MOST_DEEP ? list_children(py, module) : NULL;
     size_t length = strlen(path);
 
-    for (long i = 0, n = keys ? py->list_size(keys) : 0; i < n; i++) {
-        pb_pyobject *key = py->list_get(keys, i), *child = key ? py->dict_get_object(children, key) : NULL;
-        const char *name = child && child != py->none ? py->utf8_of(key) : NULL;
+    for (long i = 0, n = pairs ? py->list_size(pairs) : 0; i < n; i++) {
+        pb_pyobject *key = py->tuple_get(py->list_get(pairs, i), 0);
+        pb_pyobject *child = py->tuple_get(py->list_get(pairs, i), 1);
+        const char *name = child != py->none ? py->utf8_of(key) : NULL;
         if (!name || length + strlen(name) + 2 > PATH_BYTES)
             continue;
-        py->incref(child);
         snprintf(path + length, PATH_BYTES - length, "%s%s", length ? "." : "", name);
         for (char *c = path + length; *c; c++)
             *c = (unsigned char)*c < 0x20 ? '?' : *c;
@@ -375,12 +391,9 @@ static void walk(const struct pb_python *py, pb_pyobject *module, char *path, co
             walk(py, child, path, model, deep + 1);
         }
         path[length] = '\0';
-        py->decref(child);
     }
-    if (keys)
-        py->decref(keys);
-    if (children)
-        py->decref(children);
+    if (pairs)
+        py->decref(pairs);
     py->err_clear();
 }
 

@@ -1,6 +1,7 @@
 /* torch_observe: observers of the marks that torch makes for profilers (at::RecordFunction).
  *
  * The functions are C++: they are called only where their ABI is known, on x86-64, with torch 2.0 to 2.13. */
+#include "agent/imported.h"
 #include "agent/probes/torch.h"
 
 #include <dlfcn.h>
@@ -23,8 +24,7 @@ static const char *(*name_of)(const void *mark);
 /* "2.13.0+cpu": the verified versions are 2.0 to 2.13. */
 static int is_known_version(const struct pb_python *py)
 {
-    pb_pyobject *torch = py->dict_get(py->modules_dict(), "torch");
-    pb_pyobject *version = torch ? py->get_attr(torch, "__version__") : NULL;
+    pb_pyobject *version = pb_imported(py, "torch", "__version__");
     const char *text = version ? py->utf8_of(version) : NULL;
     int known = text && strncmp(text, "2.", 2) == 0 && strtol(text + 2, NULL, 10) <= 13;
 

@@ -6,6 +6,7 @@
  *
  * The sizes of a batch are read in every step. What can be kept from one to the next is: the names of
  * attributes (a new text is unknown to the interpreter's cache of attributes), and the types. */
+#include "agent/imported.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 #include "table/clock.h"
@@ -30,23 +31,13 @@ static struct dtype {
 
 struct pb_torch_occasion pb_torch_shapes_occasion = {.least = 16, .most = 256, .first = 16};
 
-/* An attribute of torch, if it is imported; a new reference. */
-static pb_pyobject *find(const struct pb_python *py, const char *module, const char *name)
-{
-    pb_pyobject *found = py->dict_get(py->modules_dict(), module);
-    pb_pyobject *value = found ? py->get_attr(found, name) : NULL;
-
-    py->err_clear();
-    return value;
-}
-
 /* Kept for good: types and functions of torch live as long as the process. */
 void pb_torch_shapes_begin(const struct pb_python *py)
 {
-    tensor_type = tensor_type ? tensor_type : find(py, "torch", "Tensor");
-    parameter_type = parameter_type ? parameter_type : find(py, "torch.nn.parameter", "Parameter");
-    tracing_state = tracing_state ? tracing_state : find(py, "torch._C", "_get_tracing_state");
-    modes = modes ? modes : find(py, "torch._C", "_len_torch_function_stack");
+    tensor_type = tensor_type ? tensor_type : pb_imported(py, "torch", "Tensor");
+    parameter_type = parameter_type ? parameter_type : pb_imported(py, "torch.nn.parameter", "Parameter");
+    tracing_state = tracing_state ? tracing_state : pb_imported(py, "torch._C", "_get_tracing_state");
+    modes = modes ? modes : pb_imported(py, "torch._C", "_len_torch_function_stack");
     shape_name = shape_name ? shape_name : py->str_from_utf8("shape", 5, NULL);
     dtype_name = dtype_name ? dtype_name : py->str_from_utf8("dtype", 5, NULL);
     if (count_modes || !pb_torch_observers_known(py))
