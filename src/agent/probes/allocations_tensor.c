@@ -7,8 +7,8 @@
  *
  * How large it is, and whether its memory is its own, is read from torch's structures, since a call to torch
  * could be seen by the program (torch.jit.trace, modes of torch functions), and nothing of torch's is made or
- * called to learn where the fields are: the program may just be importing it. torch's classes are known by the
- * addresses of their virtual tables, and the fields by where a tensor of the program's refers to them.
+ * called to learn where the fields are: the program may just be importing it. torch's classes are known by
+ * the addresses of their virtual tables, and the fields by where a tensor of the program's refers to them.
  * A view shares the storage of another tensor, which that storage's count of references tells. But the tensor
  * that is being made may be a view of the one that is looked at: where the count is two, that is decided with
  * the next tensor. The result of an operation whose backward keeps it has two as well; it is no view, which
@@ -142,8 +142,8 @@ static int is_a(uint64_t object, uint64_t class)
     return object && word_at((const char *)(uintptr_t)object, 0) == class;
 }
 
-/* The tensor is behind the object's header, or behind a flag there (up to 2.9). In front of the storage are one
- * or two counts of references, as in the storage in front of where its memory is and how large. */
+/* The tensor is behind the object's header, or behind a flag there (older releases). In front of the storage
+ * are one or two counts of references, as in the storage in front of where its memory is and how large. */
 static void find_fields(const char *object)
 {
     unsigned impl = pointer_at((uintptr_t)object, OBJECT_HEADER) ? OBJECT_HEADER : OBJECT_HEADER + 8;
