@@ -65,6 +65,16 @@ static bool note_files(const struct pb_sampler *s, char *buf, size_t size)
     return true;
 }
 
+static bool note_descriptors(const struct pb_sampler *s, char *buf, size_t size)
+{
+    if (!s->out_of_descriptors)
+        return false;
+    snprintf(buf, size,
+             "too many open files: some threads were not sampled (raise the limit of this shell: ulimit -n "
+             "4096)");
+    return true;
+}
+
 #define BEHIND_US 300
 
 static bool note_behind(const struct pb_sampler *s, char *buf, size_t size)
@@ -95,8 +105,9 @@ static bool note_restarts(const struct pb_sampler *s, char *buf, size_t size)
 
 bool pb_sampler_note(const struct pb_sampler *s, size_t i, char *buf, size_t size)
 {
-    static bool (*const notes[])(const struct pb_sampler *, char *, size_t) = {
-        note_agent, note_interrupts, note_stops, note_behind, note_slices, note_files, note_restarts};
+    static bool (*const notes[])(const struct pb_sampler *, char *,
+                                 size_t) = {note_agent,  note_interrupts,  note_stops, note_behind,
+                                            note_slices, note_descriptors, note_files, note_restarts};
 
     for (size_t k = 0; k < sizeof(notes) / sizeof(notes[0]); k++)
         if (notes[k](s, buf, size) && i-- == 0)

@@ -80,8 +80,6 @@ int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_
 void pb_watch_drop(struct pb_process_watch *w, size_t i)
 {
     pb_moment_close(&w->threads[i].moment);
-    if (w->threads[i].stat_fd >= 0)
-        close(w->threads[i].stat_fd);
     w->threads[i] = w->threads[--w->n];
 }
 
@@ -116,11 +114,16 @@ static struct pb_watched *find_watched(struct pb_process_watch *w, pid_t tid, co
     return NULL;
 }
 
+static void note_descriptors(struct pb_sampler *s, int r)
+{
+    s->out_of_descriptors = s->out_of_descriptors || r == -EMFILE || r == -ENFILE;
+}
+
 static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, const char *name,
                   const struct pb_py_thread *py)
 {
     struct pb_watched *known = find_watched(w, tid, py),
-                      t = {.tid = tid, .stat_fd = -1, .last_cpu = -1, .python = py, .seen = true};
+                      t = {.tid = tid, .last_cpu = -1, .python = py, .seen = true};
 
     if (known) {
         known->seen = true;
@@ -140,6 +143,7 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
     int r = t.thread == PB_PROFILE_NONE ? -ENOMEM : pb_source_moment(&w->source, tid, &t.moment);
     if (r < 0) {
         s->facts->failed += r != -ESRCH;
+        note_descriptors(s, r);
         return;
     }
     t.moment.looks = 1;                                   /* there is another tick soon */
@@ -182,8 +186,10 @@ static void list(struct pb_sampler *s, struct pb_process_watch *w)
     _cleanup_(pb_native_threads_done) struct pb_native_threads native = {0};
     const struct pb_py_thread *py = NULL;
 
-    if (pb_native_threads_read(w->pid, &native, NULL) < 0) {
-        w->ended = true;
+    int r = pb_native_threads_read(w->pid, &native, NULL);
+    if (r < 0) {
+        w->ended = r == -ESRCH;
+        note_descriptors(s, r);
         return;
     }
     size_t gone = 0; /* a process that has ended exists until its parent waits for it */

@@ -15,7 +15,6 @@ struct pb_watched {
     bool python;
     struct pb_py_thread py;
     struct pb_moment moment;
-    int stat_fd;              /* -1: not open */
     int last_cpu;             /* where it was last found; -1: not yet */
     unsigned glances, misses; /* recently: copies of its stack, and copies that did not hold all of it */
     uint32_t thread;          /* in the profile */
@@ -96,12 +95,13 @@ struct pb_sampler {
     uint64_t behind_ns, sleeps; /* how long after their time ticks began, all together, and how many */
     uint64_t random;
     uint64_t next_children;
-    bool started, warming; /* the clock runs; samples do not count yet */
-    int stop_error;        /* why a thread could not be stopped; 0: none */
-    int glance_error;      /* the last of a process; 0: none */
-    bool through_agent;    /* a process was read through its agent */
-    bool without_slices;   /* the kernel does not report time slices */
-    bool sparing;          /* too many threads to look at all of them on every tick */
+    bool started, warming;   /* the clock runs; samples do not count yet */
+    int stop_error;          /* why a thread could not be stopped; 0: none */
+    int glance_error;        /* the last of a process; 0: none */
+    bool through_agent;      /* a process was read through its agent */
+    bool without_slices;     /* the kernel does not report time slices */
+    bool out_of_descriptors; /* threads were left out: RLIMIT_NOFILE */
+    bool sparing;            /* too many threads to look at all of them on every tick */
     struct pb_py_stack stack;
     struct pb_capture capture;
     struct pb_native_buffers *buffers;

@@ -65,21 +65,15 @@ static int read_more(struct reading *r)
 #define STAT_SIZE 1024
 
 /* The stat file of a thread from the end of its name on; NULL: it is gone. */
-static char *read_stat(struct pb_process_watch *w, struct pb_watched *t, char text[STAT_SIZE])
+static char *read_stat(struct pb_watched *t, char text[STAT_SIZE])
 {
-    if (t->stat_fd < 0) {
-        snprintf(text, STAT_SIZE, "/proc/%d/task/%d/stat", (int)w->pid, (int)t->tid);
-        t->stat_fd = open(text, O_RDONLY | O_CLOEXEC);
-    }
-    ssize_t n = t->stat_fd < 0 ? -1 : pread(t->stat_fd, text, STAT_SIZE - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
-    return strrchr(text, ')');
+    return pb_moment_stat(&t->moment, text, STAT_SIZE) > 0 ? strrchr(text, ')') : NULL;
 }
 
 /* The CPU that a thread runs on, ran on last or waits for: field 39. */
-static int cpu_of(struct pb_process_watch *w, struct pb_watched *t)
+static int cpu_of(struct pb_watched *t)
 {
-    char text[STAT_SIZE], *p = read_stat(w, t, text);
+    char text[STAT_SIZE], *p = read_stat(t, text);
 
     for (int field = 2; p && field < 39; field++)
         p = strchr(p + 1, ' ');
@@ -114,7 +108,7 @@ static int copy_running_stack(struct reading *r)
     if (t->last_cpu >= 0)
         result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
     if (result == -EAGAIN) {
-        t->last_cpu = cpu_of(r->w, t);
+        t->last_cpu = cpu_of(t);
         if (t->last_cpu < 0) /* its CPU is not known, so it is not proved to be waiting */
             return -ENODATA;
         if (t->last_cpu != sched_getcpu())
@@ -201,7 +195,7 @@ static enum pb_outcome find_preempted(struct reading *r)
 {
     struct pb_watched *t = r->t;
     bool allowed = !r->w->native && r->ways & PB_WAY_ASLEEP && !pb_moment_without_slices(&t->moment);
-    int cpu = t->last_cpu = cpu_of(r->w, t);
+    int cpu = t->last_cpu = cpu_of(t);
     bool ours = cpu >= 0 && cpu == sched_getcpu();
 
     /* A read through the agent makes us sleep, and the thread would run. */
@@ -231,7 +225,7 @@ static bool may_stop(struct reading *r)
 
     if (r->now < r->t->avoid_until || r->w->stops_left_ns == 0)
         return false;
-    const char *p = r->exact ? read_stat(r->w, r->t, text) : NULL;
+    const char *p = r->exact ? read_stat(r->t, text) : NULL;
     return !p || p[1] != ' ' || p[2] != 'D';
 }
 
@@ -361,7 +355,7 @@ static bool waits_for_event(struct reading *r, char *ret_state)
     *ret_state = 'S';
     if (r->t->moment.syscall >= 0)
         return true;
-    const char *p = read_stat(r->w, r->t, text);
+    const char *p = read_stat(r->t, text);
     *ret_state = p && p[1] == ' ' ? p[2] : 'R';
     return strchr("SDT", *ret_state) != NULL;
 }

@@ -367,6 +367,9 @@ static int moment_core(struct pb_source *s, pid_t tid, struct pb_moment *ret)
         return -ESRCH;
     *ret = (struct pb_moment){.tid = tid,
                               .dead = true,
+                              .no_schedstat = true,
+                              .no_syscall = true,
+                              .tasks = -1,
                               .schedstat_fd = -1,
                               .syscall_fd = -1,
                               .stat_fd = -1,

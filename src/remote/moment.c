@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/retry.h"
@@ -36,22 +39,64 @@ const char *pb_way_name(enum pb_way way)
 }
 
 /* Relative to the folder of threads if that is open: it saves half a microsecond. */
-static int open_thread_file(const struct pb_moment *m, int tasks, const char *name)
+static int open_thread_file(const struct pb_moment *m, const char *name)
 {
     char path[64];
 
-    if (tasks >= 0)
+    if (m->tasks >= 0)
         snprintf(path, sizeof(path), "%d/%s", (int)m->tid, name);
     else
         snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", (int)m->pid, (int)m->tid, name);
-    int fd = openat(tasks, path, O_RDONLY | O_CLOEXEC);
+    int fd = openat(m->tasks, path, O_RDONLY | O_CLOEXEC);
     return fd >= 0 ? fd : errno == ENOENT ? -ESRCH : -errno;
+}
+
+#define FEW_FDS 64
+
+static atomic_uint kept; /* descriptors of all moments */
+
+/* The other half is for files of the caller, who needs all of a few. */
+static unsigned most_kept(void)
+{
+    static atomic_uint most;
+    struct rlimit limit;
+    unsigned n = atomic_load(&most);
+
+    if (!n && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        n = limit.rlim_cur < UINT_MAX ? (unsigned)limit.rlim_cur : UINT_MAX;
+        n = n > FEW_FDS ? n / 2 + 1 : 1; /* 0: not looked at yet */
+        atomic_store(&most, n);
+    }
+    return n;
+}
+
+/* Keeps a descriptor in *at if there may be one more, else closes it. */
+static void keep_or_close(int fd, int *at)
+{
+    if (atomic_fetch_add(&kept, 1) < most_kept()) {
+        *at = fd;
+        return;
+    }
+    atomic_fetch_sub(&kept, 1);
+    close(fd);
+}
+
+static void close_kept(int *at)
+{
+    if (*at < 0)
+        return;
+    close(*at);
+    atomic_fetch_sub(&kept, 1);
+    *at = -1;
 }
 
 int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret)
 {
     struct pb_moment m = {.pid = pid,
                           .tid = tid,
+                          .tasks = tasks,
+                          .schedstat_fd = -1,
+                          .syscall_fd = -1,
                           .stat_fd = -1,
                           .status_fd = -1,
                           .known_waits = UINT64_MAX,
@@ -59,19 +104,22 @@ int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret)
                           .looks = LOOKS,
                           .within_ns = STOP_WITHIN_NS};
 
-    m.schedstat_fd = open_thread_file(&m, tasks, "schedstat");
-    if (m.schedstat_fd < 0) { /* not every kernel has schedstat; every kernel has status: */
-        m.status_fd = open_thread_file(&m, tasks, "status");
-        if (m.status_fd < 0)
-            return m.status_fd;
-    }
-    m.syscall_fd = open_thread_file(&m, tasks, "syscall");
+    int fd = open_thread_file(&m, "schedstat");
+    if (fd == -EMFILE || fd == -ENFILE)
+        return fd;
+    m.no_schedstat = fd < 0; /* not every kernel has schedstat; every kernel has status: */
+    if (m.no_schedstat && (fd = open_thread_file(&m, "status")) < 0)
+        return fd;
+    keep_or_close(fd, m.no_schedstat ? &m.status_fd : &m.schedstat_fd);
+    fd = open_thread_file(&m, "syscall");
     /* Without the right to read that file the thread can still be stopped. */
-    if (m.syscall_fd < 0 && m.syscall_fd != -EACCES && m.syscall_fd != -EPERM) {
-        int r = m.syscall_fd;
+    m.no_syscall = fd == -EACCES || fd == -EPERM;
+    if (fd < 0 && !m.no_syscall) {
         pb_moment_close(&m);
-        return r;
+        return fd;
     }
+    if (fd >= 0)
+        keep_or_close(fd, &m.syscall_fd);
     *ret = m;
     return 0;
 }
@@ -81,13 +129,22 @@ int pb_moment_open(pid_t pid, pid_t tid, struct pb_moment *ret)
     return pb_moment_open_in(-1, pid, tid, ret);
 }
 
-static int read_text(int fd, char *buf, size_t size)
+static int read_file(struct pb_moment *m, int *at, const char *name, char *buf, size_t size)
 {
+    int fd = *at >= 0 ? *at : open_thread_file(m, name);
+    if (fd < 0)
+        return fd;
     ssize_t n = pread(fd, buf, size - 1, 0);
-    if (n < 0)
-        return -errno;
-    buf[n] = '\0';
-    return (int)n;
+    int r = n < 0 ? -errno : (int)n;
+    if (fd != *at)
+        keep_or_close(fd, at);
+    buf[n > 0 ? n : 0] = '\0';
+    return r;
+}
+
+int pb_moment_stat(struct pb_moment *m, char *buf, size_t size)
+{
+    return read_file(m, &m->stat_fd, "stat", buf, size);
 }
 
 /* How often it gave up its CPU to wait, and how often it was taken away. */
@@ -96,9 +153,7 @@ static bool read_switches(struct pb_moment *m, uint64_t *ret_waits, uint64_t *re
     static const char key[] = "\nvoluntary_ctxt_switches:\t", other[] = "\nnonvoluntary_ctxt_switches:\t";
     char text[4096];
 
-    if (m->status_fd < 0)
-        m->status_fd = open_thread_file(m, -1, "status");
-    if (m->status_fd < 0 || read_text(m->status_fd, text, sizeof(text)) <= 0)
+    if (read_file(m, &m->status_fd, "status", text, sizeof(text)) <= 0)
         return false;
     const char *waits = strstr(text, key), *taken = strstr(text, other);
     if (!waits || !taken)
@@ -115,11 +170,11 @@ static int read_schedule(struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *re
     char text[96], *end;
     uint64_t waits;
 
-    if (m->schedstat_fd < 0) {
+    if (m->no_schedstat) {
         *ret_run_ns = 0;
         return read_switches(m, &waits, ret_slices) ? 0 : -ESRCH;
     }
-    int r = read_text(m->schedstat_fd, text, sizeof(text));
+    int r = read_file(m, &m->schedstat_fd, "schedstat", text, sizeof(text));
     if (r <= 0)
         return r < 0 ? r : -ESRCH;
     *ret_run_ns = strtoull(text, &end, 10);
@@ -128,19 +183,19 @@ static int read_schedule(struct pb_moment *m, uint64_t *ret_run_ns, uint64_t *re
     if (*ret_slices || !*ret_run_ns)
         return 0;
     /* It has run without a time slice: this kernel does not count them. */
-    close(m->schedstat_fd);
-    m->schedstat_fd = -1;
+    close_kept(&m->schedstat_fd);
+    m->no_schedstat = true;
     return read_schedule(m, ret_run_ns, ret_slices);
 }
 
 bool pb_moment_knows_sleep(const struct pb_moment *m)
 {
-    return m->through || m->syscall_fd >= 0;
+    return m->through || !m->no_syscall;
 }
 
 bool pb_moment_without_slices(const struct pb_moment *m)
 {
-    return m->schedstat_fd < 0;
+    return m->no_schedstat;
 }
 
 /* For a thread that is certainly off its CPU, and whose slices were read before: whether the kernel counts as
@@ -149,7 +204,7 @@ static void compare_counts(struct pb_moment *m)
 {
     uint64_t waits, all;
 
-    if (!m->counts_agree && m->schedstat_fd >= 0 && m->comparisons < COMPARISONS &&
+    if (!m->counts_agree && !m->no_schedstat && m->comparisons < COMPARISONS &&
         read_switches(m, &waits, &all)) {
         m->counts_agree = all == m->slices;
         m->comparisons++;
@@ -191,14 +246,14 @@ static bool parse_syscall(struct pb_moment *m, const char *text)
 static bool read_syscall(struct pb_moment *m)
 {
     struct pb_waiting w;
-    return m->syscall_fd >= 0 && note_waiting(m, pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1, &w);
+    return !m->no_syscall && note_waiting(m, pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1, &w);
 }
 
 /* The same, without keeping the call that it waits in. */
 static bool is_off_cpu(const struct pb_moment *m)
 {
     struct pb_waiting w;
-    return m->syscall_fd >= 0 && pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1;
+    return !m->no_syscall && pb_waiting_read(m->pid, m->tid, m->syscall_fd, &w) == 1;
 }
 
 static int end_by_clock(struct pb_moment *m)
@@ -215,9 +270,7 @@ static int read_cpu(struct pb_moment *m)
 {
     char text[1024];
 
-    if (m->stat_fd < 0)
-        m->stat_fd = open_thread_file(m, -1, "stat");
-    if (m->stat_fd < 0 || read_text(m->stat_fd, text, sizeof(text)) <= 0)
+    if (pb_moment_stat(m, text, sizeof(text)) <= 0)
         return -ESRCH;
     char *p = strrchr(text, ')');
     for (int field = 2; p && field < 39; field++)
@@ -252,7 +305,7 @@ static bool is_preempted(struct pb_moment *m)
 static int begin_pinned_through(struct pb_moment *m)
 {
     m->by_clock = false;
-    int r = m->schedstat_fd >= 0 ? read_schedule(m, &m->run_ns, &m->slices) : -EAGAIN;
+    int r = !m->no_schedstat ? read_schedule(m, &m->run_ns, &m->slices) : -EAGAIN;
     if (r < 0 || !is_preempted(m))
         return r < 0 ? r : -EAGAIN;
     m->through->spin = true;
@@ -274,7 +327,7 @@ static int begin_through(struct pb_moment *m, unsigned ways)
     for (unsigned i = 0; i < m->looks; i++) {
         if (i)
             pb_sleep_ns(PB_NS_PER_MS);
-        int r = m->schedstat_fd >= 0 ? read_schedule(m, &m->run_ns, &m->slices) : 0;
+        int r = !m->no_schedstat ? read_schedule(m, &m->run_ns, &m->slices) : 0;
         if (r == 0 && !(ways & PB_WAY_ASLEEP))
             return -EAGAIN;
         if (r == 0)
@@ -284,7 +337,7 @@ static int begin_through(struct pb_moment *m, unsigned ways)
         m->syscall = -1;
         m->pc = m->sp = 0;
         if (parse_syscall(m, call)) {
-            m->by_clock = m->schedstat_fd < 0;
+            m->by_clock = m->no_schedstat;
             compare_counts(m);
             return m->way = PB_WAY_ASLEEP;
         }
@@ -324,9 +377,7 @@ static uint64_t read_ticks(struct pb_moment *m)
 {
     char text[1024];
 
-    if (m->stat_fd < 0)
-        m->stat_fd = open_thread_file(m, -1, "stat");
-    if (m->stat_fd < 0 || read_text(m->stat_fd, text, sizeof(text)) <= 0)
+    if (pb_moment_stat(m, text, sizeof(text)) <= 0)
         return 0;
     char *p = strrchr(text, ')');
     for (int field = 2; p && field < 14; field++)
@@ -338,7 +389,7 @@ static uint64_t read_ticks(struct pb_moment *m)
 /* How often a thread was given a CPU, or a number that grows when it has run. */
 static uint64_t read_turns(struct pb_moment *m, uint64_t taken_away)
 {
-    return m->schedstat_fd >= 0 ? m->slices : taken_away + read_ticks(m);
+    return !m->no_schedstat ? m->slices : taken_away + read_ticks(m);
 }
 
 /* Waits until a thread that is not asleep is certainly not in a wait. A thread that has waited in accept,
@@ -358,7 +409,7 @@ static int wait_until_outside_waits(struct pb_moment *m)
         if (!read_switches(m, &waits, &all)) /* a kernel that does not count at all */
             return 0;
         uint64_t turns = read_turns(m, all - waits);
-        if (waits == m->known_waits || (m->schedstat_fd >= 0 && m->slices > all) ||
+        if (waits == m->known_waits || (!m->no_schedstat && m->slices > all) ||
             (!first && waits == first_waits && turns > first_turns)) {
             m->known_waits = waits;
             return 0;
@@ -393,7 +444,7 @@ int pb_moment_begin(struct pb_moment *m, unsigned ways)
         compare_counts(m);
     if (asleep && ways & PB_WAY_ASLEEP)
         return m->way = PB_WAY_ASLEEP;
-    if (ways & PB_WAY_PINNED && m->schedstat_fd >= 0 && is_preempted(m))
+    if (ways & PB_WAY_PINNED && !m->no_schedstat && is_preempted(m))
         return m->way = PB_WAY_PINNED;
     if (!(ways & PB_WAY_STOPPED))
         return -EAGAIN;
@@ -430,7 +481,7 @@ int pb_moment_end(struct pb_moment *m)
     if (m->by_clock)
         return end_by_clock(m);
     /* Switches do not show that a thread was given a CPU and still has it. */
-    if (m->schedstat_fd < 0 && !is_off_cpu(m))
+    if (m->no_schedstat && !is_off_cpu(m))
         return -EAGAIN;
     int r = read_schedule(m, &run_ns, &slices);
     if (r < 0)
@@ -471,13 +522,8 @@ int pb_moment_read(struct pb_moment *m, unsigned ways, int (*read)(void *arg), v
 void pb_moment_close(struct pb_moment *m)
 {
     let_go(m);
-    if (m->stat_fd >= 0)
-        close(m->stat_fd);
-    if (m->status_fd >= 0)
-        close(m->status_fd);
-    if (m->syscall_fd >= 0)
-        close(m->syscall_fd);
-    if (m->schedstat_fd >= 0)
-        close(m->schedstat_fd);
-    m->stat_fd = m->status_fd = m->syscall_fd = m->schedstat_fd = -1;
+    close_kept(&m->stat_fd);
+    close_kept(&m->status_fd);
+    close_kept(&m->syscall_fd);
+    close_kept(&m->schedstat_fd);
 }

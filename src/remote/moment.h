@@ -13,7 +13,8 @@
  *            asleep instead, even if that way was not asked for. If we die, the kernel resumes it.
  *
  * Caller-owned; begin, end and close come from one thread of ours (required by ptrace). Does not allocate; a
- * few short reads of /proc through descriptors kept open.
+ * few short reads of /proc. Their descriptors are kept open, of all threads together for up to half of what
+ * the process may have; of more threads the files are opened for each reading.
  *
  * Without schedstat (a kernel built without it, a /proc that hides it) the switches in status are counted
  * instead: a thread that is off its CPU before and after, and was not switched out in between, did not run.
@@ -21,6 +22,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -39,7 +41,9 @@ struct pb_moment {
     pid_t ns_tid;   /* in its own; used with `through` */
     struct pb_source
         *through; /* asked about the thread where /proc is not readable (an agent); NULL: /proc */
-    int schedstat_fd, syscall_fd, stat_fd, status_fd;
+    int tasks;    /* the folder of its files; -1: by the path */
+    int schedstat_fd, syscall_fd, stat_fd, status_fd; /* -1: closed, and opened for each reading */
+    bool no_schedstat, no_syscall;                    /* those files are not there, or not for us */
     uint64_t within_ns; /* how long to wait for a stop; the caller may change it */
     bool stopped;
     bool dead;       /* of a core file: always PB_WAY_DEAD */
@@ -61,7 +65,8 @@ struct pb_moment {
 
 /* -ESRCH: no such thread; -EACCES, -EPERM: not ours. */
 int pb_moment_open(pid_t pid, pid_t tid, struct pb_moment *ret);
-/* The same for many threads of one process; tasks: its /proc/PID/task, open; -1: not. */
+/* The same for many threads of one process; tasks: its /proc/PID/task, open as long as the moment is;
+ * -1: not. */
 int pb_moment_open_in(int tasks, pid_t pid, pid_t tid, struct pb_moment *ret);
 void pb_moment_close(struct pb_moment *m);
 
@@ -91,6 +96,9 @@ bool pb_moment_knows_sleep(const struct pb_moment *m);
 
 /* True: the kernel does not count how often a thread was given a CPU. */
 bool pb_moment_without_slices(const struct pb_moment *m);
+
+/* Reads its stat file. Returns the length. */
+int pb_moment_stat(struct pb_moment *m, char *buf, size_t size);
 
 /* "asleep", "pinned", "stopped", "dead". */
 const char *pb_way_name(enum pb_way way);

@@ -152,7 +152,9 @@ int pb_native_threads_read(pid_t pid, struct pb_native_threads *ret, struct pb_e
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *dir = opendir(path);
     if (!dir)
-        return pb_fail(err, errno == ENOENT ? -ESRCH : -errno, "there is no process %d", (int)pid);
+        return errno == ENOENT ? pb_fail(err, -ESRCH, "there is no process %d", (int)pid)
+                               : pb_fail(err, -errno, "the threads of process %d cannot be listed: %s",
+                                         (int)pid, strerror(errno));
     bool ours = is_in_our_namespace(pid);
     int r = read_listed(dir, ours, &all, &listed);
     for (int again = 0; r == 0 && again < LISTED_AGAIN && !is_whole(dir, &listed); again++) {

@@ -73,19 +73,44 @@ def state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-def test_a_thousand_threads(tmp_path):
+# As a shell starts it, which allows fewer open files than there are threads, and may allow no more.
+@pytest.mark.parametrize("hard", [resource.getrlimit(resource.RLIMIT_NOFILE)[1], 256, 16], ids=["soft", "hard", "few"])
+def test_a_thousand_threads(tmp_path, hard):
     with jobs.python(THREADS) as job:
-        # As a shell starts it, which allows fewer open files than there are threads.
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--idle", "--duration", 2,
-                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)))
-        assert done.returncode == 0, done.stderr
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard)))
+        assert done.returncode == 0 and "ended meanwhile" not in done.stdout, (done.stdout, done.stderr)
         said = done.stdout
         threads = len(os.listdir(f"/proc/{job.pid}/task"))
     assert threads == 1000 and "of 1000 threads" in said, said
     # Each was there all the time: as many samples of the one that runs as of each that waits.
     spins, waits = samples_with(tmp_path / "a.folded", "spin"), samples_with(tmp_path / "a.folded", "wait_here")
     assert spins > 20 and 500 < waits / spins < 1500, (spins, waits)
+
+
+def test_without_descriptors_that_is_the_reason(tmp_path):
+    """Not that the process has ended."""
+    with jobs.python() as job:
+        done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--idle", "--duration", 0.3,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5)))
+        assert job.alive()
+    assert done.returncode == 1 and "oo many open files" in done.stderr and "ulimit -n" in done.stderr and "ended" not in done.stderr, done
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_written_beside_its_name_and_through_no_link(tmp_path):
+    """Links at the names that the tool would write to first lead to a file of somebody else."""
+    (tmp_path / "other").write_text("precious")
+    out = tmp_path / "a.folded"
+    with jobs.python() as job:
+        for number in range(job.pid, job.pid + 3000):
+            os.symlink(tmp_path / "other", f"{out}.{number}.part")
+        flamegraph(job.pid, out, "--idle", duration=0.3)
+        os.symlink("/dev/null", tmp_path / "null.folded")
+        flamegraph(job.pid, tmp_path / "null.folded", "--idle", duration=0.3)
+    assert (tmp_path / "other").read_text() == "precious" and read_folded(out.read_text())
+    assert os.readlink(tmp_path / "null.folded") == "/dev/null"
+    assert not list(tmp_path.glob("*-*.part"))
 
 
 def test_ten_thousand_frames(tmp_path):
