@@ -2,14 +2,12 @@
 #include "profile/write.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/replace.h"
 
 static const struct {
     const char *ending;
@@ -99,45 +97,16 @@ static int write_stream(FILE *out, const struct job *job)
     return -EINVAL;
 }
 
-static int write_and_close(FILE *out, const struct job *job)
-{
-    int r = write_stream(out, job);
-    if (ferror(out) && r == 0)
-        r = -EIO;
-    if (fclose(out) != 0 && r == 0)
-        r = -errno;
-    return r;
-}
-
-static int write_beside(const char *path, const struct job *job)
-{
-    _cleanup_free_ char *beside = NULL;
-
-    if (asprintf(&beside, "%s.%d.part", path, (int)getpid()) < 0)
-        return -ENOMEM;
-    FILE *out = fopen(beside, "we");
-    if (!out)
-        return -errno;
-    int r = write_and_close(out, job);
-    if (r == 0 && rename(beside, path) < 0)
-        r = -errno;
-    if (r < 0)
-        unlink(beside);
-    return r;
-}
-
 static int write_path(const char *path, const struct job *job, struct pb_err *err)
 {
-    struct stat st;
-    int r;
+    struct pb_replace file;
 
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        FILE *out = fopen(path, "we");
-        r = out ? write_and_close(out, job) : -errno;
-    } else {
-        r = write_beside(path, job);
-    }
-    return r < 0 ? pb_fail(err, r, "%s cannot be written: %s", path, strerror(-r)) : 0;
+    int r = pb_replace_begin(path, &file);
+    if (r == 0)
+        r = pb_replace_end(&file, write_stream(file.out, job));
+    return r < 0 ? pb_fail(err, r, "%s cannot be written: %s%s", path, strerror(-r),
+                           r == -EMFILE ? " (raise the limit of this shell: ulimit -n 4096)" : "")
+                 : 0;
 }
 
 int pb_write_files(const char *path, const struct pb_profile *p, const struct pb_profile *const *all,

@@ -5,17 +5,16 @@
 #include "ask/settings.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/replace.h"
 #include "cli/cli.h"
 #include "engine/shared/cells.h"
 #include "print/glyph.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { TIMEOUT_MS = 20000, POINTS = 400, WIDE = 900, HIGH = 120, TEXT_MAX = 2000 };
 
@@ -249,23 +248,17 @@ static void put_report(FILE *to, const struct pb_call *call, struct pb_err *err)
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     const char *path = pb_call_option(call, "output");
-    char part[PATH_MAX];
+    struct pb_replace file;
 
     if (!path)
         return pb_fail(err, PB_USAGE, "report needs -o FILE.html");
-    if (snprintf(part, sizeof(part), "%s.%d.part", path, (int)getpid()) >= (int)sizeof(part))
-        return pb_fail(err, -ENAMETOOLONG, "the name of the file is too long");
-    FILE *to = fopen(part, "wxe");
-    if (!to)
-        return pb_fail(err, -errno, "%s cannot be written: %s", path, strerror(errno));
-    put_report(to, call, err);
-    bool ok = !ferror(to);
-    ok = fclose(to) == 0 && ok;
-    if (!ok || rename(part, path) < 0) {
-        int r = -errno;
-        unlink(part);
-        return pb_fail(err, r, "%s cannot be written: %s", path, strerror(-r));
+    int r = pb_replace_begin(path, &file);
+    if (r == 0) {
+        put_report(file.out, call, err);
+        r = pb_replace_end(&file, 0);
     }
+    if (r < 0)
+        return pb_fail(err, r, "%s cannot be written: %s", path, strerror(-r));
     printf("written to %s\n", path);
     return 0;
 }

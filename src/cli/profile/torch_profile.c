@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/replace.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
@@ -312,12 +313,12 @@ static void make_path(struct capture *c, const char *given, size_t of)
 
 static int write_trace(const struct capture *c, struct pb_err *err)
 {
-    FILE *to = fopen(c->path, "we");
-    bool ok = to && fwrite(c->trace, 1, c->size, to) == c->size;
+    struct pb_replace file;
 
-    if (to && fclose(to) != 0)
-        ok = false;
-    return ok ? 0 : pb_fail(err, -errno, "%s cannot be written: %s", c->path, strerror(errno));
+    int r = pb_replace_begin(c->path, &file);
+    if (r == 0)
+        r = pb_replace_end(&file, fwrite(c->trace, 1, c->size, file.out) == c->size ? 0 : -errno);
+    return r < 0 ? pb_fail(err, r, "%s cannot be written: %s", c->path, strerror(-r)) : 0;
 }
 
 static int finish_capture(struct capture *c, unsigned limit_ms, struct pb_err *err)
