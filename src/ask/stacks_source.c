@@ -1,20 +1,19 @@
 /* stacks_source: lines of source files as another process sees them.
  *
- * Files are opened below the process's own root, links resolved inside it, relative paths below its working
- * directory. Only regular files are read: a path chosen by the target must not block us. */
+ * Files are opened below the process's own root with the rights of its user, links resolved inside it,
+ * relative paths below its working directory. Only regular files are read: a path chosen by the target must
+ * not block us. */
 #include "ask/apart.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
-#include "remote/openin.h"
+#include "remote/core.h"
+#include "remote/named.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define FILES_MAX 256
@@ -28,20 +27,17 @@ struct source_file {
 };
 
 struct pb_sources {
-    int root_fd, cwd_fd;
+    struct pb_named_root view;
     struct source_file files[FILES_MAX];
     size_t n, bytes;
 };
 
-/* The working directory of a core is unknown. */
-static void open_folders(struct pb_sources *s, pid_t pid, const char *root)
+static int open_folders(struct pb_sources *s, const struct pb_stacks *stacks)
 {
-    char path[32];
+    const struct pb_core_info *core = stacks->about.core;
 
-    snprintf(path, sizeof(path), "/proc/%d/root", (int)pid);
-    s->root_fd = open(pid ? path : root ? root : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
-    s->cwd_fd = pid ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    return core ? pb_named_root_of_core(core, stacks->root, &s->view)
+                : pb_named_root_open(stacks->source.pid, &s->view);
 }
 
 struct pb_sources *pb_sources_new(const struct pb_stacks *stacks)
@@ -49,7 +45,7 @@ struct pb_sources *pb_sources_new(const struct pb_stacks *stacks)
     struct pb_sources *s = calloc(1, sizeof(*s));
 
     if (s)
-        open_folders(s, stacks->source.pid, stacks->root);
+        (void)open_folders(s, stacks); /* without them no file can be opened */
     return s;
 }
 
@@ -62,32 +58,16 @@ void pb_sources_free(struct pb_sources *s)
         free(s->files[i].text);
         free(s->files[i].line);
     }
-    if (s->root_fd >= 0)
-        close(s->root_fd);
-    if (s->cwd_fd >= 0)
-        close(s->cwd_fd);
+    pb_named_root_close(&s->view);
     free(s);
-}
-
-static int open_in(const struct pb_sources *s, const char *file)
-{
-    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    struct open_how how = {.flags = (uint64_t)flags, .resolve = RESOLVE_NO_MAGICLINKS};
-
-    if (*file == '/')
-        return pb_open_below(s->root_fd, file, flags);
-    int fd = (int)syscall(SYS_openat2, s->cwd_fd, file, &how, sizeof(how));
-    /* Without openat2 only files below its working directory are opened. */
-    return fd >= 0 || (errno != ENOSYS && errno != EPERM) ? fd : pb_open_below(s->cwd_fd, file, flags);
 }
 
 static char *read_whole_file(struct pb_sources *s, const char *file)
 {
     struct stat st;
 
-    _cleanup_close_ int fd = open_in(s, file);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > BYTES_MAX ||
-        s->bytes + (size_t)st.st_size > BYTES_MAX)
+    _cleanup_close_ int fd = pb_named_root_file(&s->view, file);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size > BYTES_MAX || s->bytes + (size_t)st.st_size > BYTES_MAX)
         return NULL;
     s->bytes += (size_t)st.st_size;
     char *text = malloc((size_t)st.st_size + 1);
@@ -190,33 +170,18 @@ static bool is_in_stacks(const struct pb_stacks *s, const char *file)
     return false;
 }
 
-/* The name is the target's choice: a process of root's must not show by it what the target's user may not
- * read. */
-static bool may_be_shown(const struct stat *st, pid_t pid)
-{
-    struct stat process;
-    char path[32];
-
-    snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-    return S_ISREG(st->st_mode) &&
-           (st->st_mode & S_IROTH || !pid || (stat(path, &process) == 0 && st->st_uid == process.st_uid));
-}
-
 /* In a child of its own: opening and reading may both wait for ever. */
 static int read_text(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct wanted_text *q = arg;
     struct pb_sources s;
-    struct stat st;
     ssize_t n = 0;
 
-    open_folders(&s, q->stacks->source.pid, q->stacks->root);
-    _cleanup_close_ int fd = open_in(&s, q->file);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return pb_fail(err, -errno, "%s cannot be read: %s", q->file, strerror(errno));
-    if (!may_be_shown(&st, q->stacks->source.pid))
-        return pb_fail(err, -EACCES, "%s cannot be read: %s", q->file,
-                       S_ISREG(st.st_mode) ? "permission denied" : "it is no regular file");
+    int r = open_folders(&s, q->stacks);
+    _cleanup_close_ int fd = r < 0 ? r : pb_named_root_file(&s.view, q->file);
+    if (fd < 0)
+        return pb_fail(err, fd, "%s cannot be read: %s", q->file,
+                       fd == -ENXIO ? "it is no regular file" : strerror(-fd));
     struct wanted_text *answer = pb_room_alloc(room, sizeof(*answer) + TEXT_MAX);
     if (!answer)
         return pb_fail(err, -ENOMEM, "out of memory");

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -192,6 +193,11 @@ int pb_client_adopt(struct pb_client *c, int fd, uint32_t last_id)
         return 0;
     pb_client_done(c);
     return -ENOMEM;
+}
+
+bool pb_secret_valid(const char *secret)
+{
+    return strlen(secret) == 32 && strspn(secret, "0123456789abcdef") == 32;
 }
 
 int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms)

@@ -6,6 +6,7 @@
 
 #include "control/frame.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,10 @@ struct pb_client {
     int passed_fd;  /* a descriptor that came with a reply and was not taken yet; -1: none */
     uint64_t until; /* when the conversation ends, in ns of the monotonic clock; 0: no limit */
 };
+
+/* Whether this is what an agent makes: 32 hexadecimal digits. The secret is read from a file or memory of the
+ * target, and sent: it must not be a line that another program takes for a command. */
+bool pb_secret_valid(const char *secret);
 
 /* Takes over a connected socket and says HELLO. -EACCES: the secret is wrong; -EPROTO: no agent answers
  * there; -ETIMEDOUT. On failure the socket is closed. */

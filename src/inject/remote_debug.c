@@ -15,6 +15,7 @@
 #include "remote/elf.h"
 #include "remote/maps.h"
 #include "remote/mem.h"
+#include "remote/openin.h"
 #include "remote/procinfo.h"
 #include "remote/source.h"
 
@@ -189,7 +190,7 @@ static int write_script(const struct pb_procinfo *info, const struct pb_place *p
 static int read_answer(const struct pb_place *p, uint64_t *ret, struct pb_err *err)
 {
     char text[400];
-    _cleanup_close_ int fd = openat(p->dir, "answer", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int fd = pb_open_regular(p->dir, "answer", 0);
     if (fd < 0)
         return -EAGAIN;
     ssize_t n = read(fd, text, sizeof(text) - 1);

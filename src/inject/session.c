@@ -10,6 +10,7 @@
 #include "remote/elf.h"
 #include "remote/maps.h"
 #include "remote/mem.h"
+#include "remote/openin.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 #include "remote/source.h"
@@ -30,8 +31,9 @@
 #include <unistd.h>
 
 #define POLL_NS       (200 * 1000ull)
-#define DIR_MAX       150    /* the agent's run directories are below it */
-#define PIDFD_THREADS O_EXCL /* PIDFD_THREAD: Linux 6.9 */
+#define JOIN_NS       (50 * PB_NS_PER_MS) /* the longest wait before the next try to join */
+#define DIR_MAX       150                 /* the agent's run directories are below it */
+#define PIDFD_THREADS O_EXCL              /* PIDFD_THREAD: Linux 6.9 */
 
 void pb_session_done(struct pb_session *session)
 {
@@ -156,8 +158,9 @@ static int connect_abstract(const struct pb_procinfo *process, const struct pb_a
     if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0 ||
         connect(fd, (const struct sockaddr *)&address, (socklen_t)address_size) < 0)
         return errno == EAGAIN ? -ETIMEDOUT : -errno;
-    /* Any process may bind a free abstract name: only a peer of the target's user is accepted. */
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != process->euid)
+    /* Any process may bind a free abstract name: only the target itself is accepted. */
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.uid != process->euid ||
+        (peer.pid != process->pid && peer.pid != 0))
         return -EPERM;
     return pb_take_fd(fd);
 }
@@ -236,7 +239,7 @@ static int join_agent(const struct pb_procinfo *process, struct pb_session *s, s
         snprintf(s->run_dir, sizeof(s->run_dir), "%s", run.path);
         if ((r = check_running(process, err)) < 0)
             return r;
-        fd = pb_run_connect(&run, secret, PB_SESSION_HELLO_MS, err);
+        fd = pb_run_connect(&run, process, secret, PB_SESSION_HELLO_MS, err);
         return fd < 0 ? fd : greet(process->pid, fd, secret, s, err);
     }
     r = find_status(process->pid, &status);
@@ -244,8 +247,11 @@ static int join_agent(const struct pb_procinfo *process, struct pb_session *s, s
         return -ENOENT;
     if ((r = check_running(process, err)) < 0)
         return r;
-    fd = connect_by_status(process, &status, err);
     status.secret[sizeof(status.secret) - 1] = '\0';
+    if (!pb_secret_valid(status.secret))
+        return pb_fail(err, -EBADMSG, "the agent of process %d has no valid secret (was its memory changed?)",
+                       (int)process->pid);
+    fd = connect_by_status(process, &status, err);
     return fd < 0 ? fd : greet(process->pid, fd, status.secret, s, err);
 }
 
@@ -353,7 +359,7 @@ int pb_session_open(pid_t pid, const struct pb_session_options *options, struct 
     int r = pb_procinfo_read(pid, &process, err);
     if (r < 0)
         return r;
-    struct pb_retry again = pb_retry_until(deadline, POLL_NS, POLL_NS);
+    struct pb_retry again = pb_retry_until(deadline, POLL_NS, JOIN_NS);
     while ((r = join_or_bring_in(&process, options, &s, err)) == -ESTALE && pb_retry_wait(&again))
         ;
     if (r < 0) {
@@ -408,10 +414,9 @@ static int fetch_arena(const struct pb_procinfo *process, const struct pb_agent_
                        (int)process->pid, strerror(errno));
     if (fstat(there, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != process->euid)
         return pb_fail(err, -EPERM, "process %d tells of tables that are not its own", (int)process->pid);
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    return fd < 0 ? pb_fail(err, -errno, "the tables of process %d cannot be opened: %s", (int)process->pid,
-                            strerror(errno))
+    int fd = pb_reopen_regular(there, 0);
+    return fd < 0 ? pb_fail(err, fd, "the tables of process %d cannot be opened: %s", (int)process->pid,
+                            strerror(-fd))
                   : fd;
 }
 

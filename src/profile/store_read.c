@@ -16,6 +16,7 @@
 #include "profile/intern.h"
 #include "profile/store.h"
 #include "profile/store_columns.h"
+#include "remote/openin.h"
 #include "remote/runs.h"
 #include "table/reader.h"
 
@@ -83,12 +84,12 @@ static int open_folder(struct reading *r, const char *path, struct pb_err *err)
     _cleanup_close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return pb_fail(err, -errno, "there is no recording %s: %s", path, strerror(errno));
-    _cleanup_close_ int about = openat(dir, "about", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_close_ int about = pb_open_regular(dir, "about", 0);
     ssize_t n = about < 0 ? 0 : read(about, text + 1, sizeof(text) - 2);
     text[n > 0 ? n + 1 : 1] = '\0';
     read_about(r, text);
-    int fd = openat(dir, "arena", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? pb_fail(err, -errno, "%s holds no tables: %s", path, strerror(errno)) : fd;
+    int fd = pb_open_regular(dir, "arena", 0);
+    return fd < 0 ? pb_fail(err, fd, "%s holds no tables: %s", path, strerror(-fd)) : fd;
 }
 
 static bool lists_pid(const char *list, const char *pid)

@@ -19,6 +19,7 @@
 #include "remote/maps.h"
 #include "remote/moment.h"
 #include "remote/native/arch.h"
+#include "remote/openin.h"
 #include "remote/source.h"
 #include "remote/threads.h"
 
@@ -479,6 +480,10 @@ int pb_core_open_fd(int fd, const char *name, const char *root, struct pb_source
     if (c->nthreads == 0)
         return pb_fail(err, -ENOEXEC, "%s has no threads in it: is it the core of a process?", name);
     judge_signal(&c->info);
+    if (st.st_uid != 0) {
+        c->info.uid = st.st_uid;
+        c->info.gid = st.st_gid;
+    }
     const struct pb_core_thread *main = thread_of(c, c->info.pid);
     c->main_sp = main ? main->reg[pb_native_arch(c->machine)->sp] : 0;
     *ret = (struct pb_source){.ops = &ops, .main = c->info.pid, .fd = -1, .machine = c->machine, .extra = c};
@@ -488,8 +493,11 @@ int pb_core_open_fd(int fd, const char *name, const char *root, struct pb_source
 
 int pb_core_open(const char *path, const char *root, struct pb_source *ret, struct pb_err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    _cleanup_close_ int there = open(path, O_PATH | O_CLOEXEC);
+    int fd = there < 0 ? -errno : pb_reopen_regular(there, 0);
+    if (fd == -ENXIO)
+        return pb_fail(err, -ENOEXEC, "%s is no file", path);
     if (fd < 0)
-        return pb_fail(err, -errno, "%s cannot be opened: %s", path, strerror(errno));
+        return pb_fail(err, fd, "%s cannot be opened: %s", path, strerror(-fd));
     return pb_core_open_fd(fd, path, root, ret, err);
 }

@@ -17,6 +17,9 @@ struct pb_source;
 enum { PB_CORE_NOTES = 8 };
 
 struct pb_core_info {
+    uid_t
+        uid; /* whose files it may name: the owner of the core, if that is not root, or else the user in it */
+    gid_t gid;
     pid_t pid; /* in its own namespace, or in that of the gdb that wrote it */
     char name[17];
     char command[81];               /* as much of it as the kernel keeps */

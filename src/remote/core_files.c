@@ -12,6 +12,7 @@
 #include "remote/core_file.h"
 #include "remote/native/object.h"
 #include "remote/openin.h"
+#include "remote/rights.h"
 #include "remote/source.h"
 
 enum { OPEN_MAX = 128, PAGE = 4096 };
@@ -104,7 +105,8 @@ static int open_file(struct pb_core *c, struct pb_core_file *f)
     if (f->state == PB_CORE_FILE_REFUSED || f->path[0] != '/')
         return -EFAULT;
     make_room(c);
-    _cleanup_close_ int fd = pb_open_regular(c->root_fd, f->path, 0);
+    const struct pb_rights rights = pb_rights_user(c->info.uid, c->info.gid);
+    _cleanup_close_ int fd = pb_open_named(&rights, c->root_fd, f->path, 0);
     int r = fd < 0 ? fd : f->state == PB_CORE_FILE_FITS ? 0 : check(c, f, fd);
     if (fd < 0 && strncmp(f->path, "/dev/", 5) != 0 && strncmp(f->path, "/memfd:", 7) != 0)
         pb_core_note(c, "%s cannot be read: %s; what was not dumped of it is missing", f->path,

@@ -153,6 +153,8 @@ static int read_command(struct pb_core *c, const struct note *note)
     int r = read_at(c, note->desc, desc, sizeof(desc));
     if (r < 0)
         return r;
+    memcpy(&c->info.uid, desc + 16, sizeof(c->info.uid));
+    memcpy(&c->info.gid, desc + 20, sizeof(c->info.gid));
     memcpy(&pid, desc + 24, sizeof(pid));
     c->info.pid = pid;
     memcpy(c->info.name, desc + 40, 16);

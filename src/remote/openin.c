@@ -5,19 +5,59 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "remote/rights.h"
+
+/* Not in the kernel headers of every build machine. */
+#ifndef CONFIGFS_MAGIC
+#define CONFIGFS_MAGIC 0x62656570
+#endif
+#ifndef MQUEUE_MAGIC
+#define MQUEUE_MAGIC 0x19800202
+#endif
+#ifndef FUSECTL_MAGIC
+#define FUSECTL_MAGIC 0x65735543
+#endif
+#ifndef RDTGROUP_SUPER_MAGIC
+#define RDTGROUP_SUPER_MAGIC 0x7655821
+#endif
+#ifndef XENFS_SUPER_MAGIC
+#define XENFS_SUPER_MAGIC 0xabba1974
+#endif
 
 #ifndef SYS_openat2
 #define SYS_openat2 437
 #endif
+
+/* File systems whose files are made by the kernel as they are read: what they show is the reader's, reading
+ * may change something or wait. */
+static bool is_of_kernel(int fd)
+{
+    static const long kinds[] = {
+        PROC_SUPER_MAGIC,   SYSFS_MAGIC,         DEBUGFS_MAGIC,        TRACEFS_MAGIC,  SECURITYFS_MAGIC,
+        CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, BPF_FS_MAGIC,         EFIVARFS_MAGIC, PSTOREFS_MAGIC,
+        BINFMTFS_MAGIC,     SELINUX_MAGIC,       SMACK_MAGIC,          NSFS_MAGIC,     CONFIGFS_MAGIC,
+        MQUEUE_MAGIC,       DEVPTS_SUPER_MAGIC,  RDTGROUP_SUPER_MAGIC, FUSECTL_MAGIC,  XENFS_SUPER_MAGIC,
+    };
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) < 0)
+        return true;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if ((long)fs.f_type == kinds[i])
+            return true;
+    return false;
+}
 
 int pb_reopen_regular(int path_fd, uint64_t inode)
 {
@@ -25,7 +65,9 @@ int pb_reopen_regular(int path_fd, uint64_t inode)
     char path[32];
     if (fstat(path_fd, &st) < 0)
         return -errno;
-    if (!S_ISREG(st.st_mode) || (inode && st.st_ino != inode))
+    if (!S_ISREG(st.st_mode) || is_of_kernel(path_fd))
+        return -ENXIO;
+    if (inode && st.st_ino != inode)
         return -ESTALE;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -44,6 +86,7 @@ bool pb_open_without_openat2(void)
 /* A path that is being followed. The part already followed has no links, so its names lead to the same folder
  * again. */
 struct walk {
+    const struct pb_rights *rights; /* folders that these may not search are not entered; NULL: no matter */
     int root_fd, fd;
     char done[PATH_MAX], todo[PATH_MAX];
     int links;
@@ -115,6 +158,8 @@ static int follow_name(struct walk *w, const char *name, const char *rest)
         return -errno;
     if (S_ISLNK(st.st_mode))
         return follow_link(w, rest);
+    if (w->rights && !pb_rights_allow(w->rights, &st, S_ISDIR(st.st_mode) ? 1 : 4))
+        return -EACCES;
     if (strcmp(name, ".") != 0 &&
         snprintf(w->done + len, sizeof(w->done) - len, "/%s", name) >= (int)(sizeof(w->done) - len))
         return -ENAMETOOLONG;
@@ -122,9 +167,9 @@ static int follow_name(struct walk *w, const char *name, const char *rest)
     return 0;
 }
 
-static int open_by_steps(int root_fd, const char *path, int flags)
+static int open_by_steps(const struct pb_rights *rights, int root_fd, const char *path, int flags)
 {
-    struct walk w = {.root_fd = root_fd, .fd = -1};
+    struct walk w = {.rights = rights, .root_fd = root_fd, .fd = -1};
     char link[32];
 
     if (snprintf(w.todo, sizeof(w.todo), "%s", path) >= (int)sizeof(w.todo))
@@ -165,13 +210,26 @@ int pb_open_below(int root_fd, const char *path, int flags)
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
         return fd < 0 ? -errno : fd;
     without_openat2 = true;
-    return open_by_steps(root_fd, path, flags);
+    return open_by_steps(NULL, root_fd, path, flags);
 }
 
 int pb_open_regular(int root_fd, const char *path, uint64_t inode)
 {
     _cleanup_close_ int fd = pb_open_below(root_fd, path, O_PATH);
     return fd < 0 ? fd : pb_reopen_regular(fd, inode);
+}
+
+int pb_open_named(const struct pb_rights *rights, int root_fd, const char *path, uint64_t inode)
+{
+    struct pb_rights_before before;
+
+    int r = pb_rights_begin(rights, &before);
+    int fd = r < 0 ? open_by_steps(rights, root_fd, path, O_PATH) : pb_open_below(root_fd, path, O_PATH);
+    r = fd < 0 ? fd : pb_reopen_regular(fd, inode);
+    pb_rights_end(&before);
+    if (fd >= 0)
+        close(fd);
+    return r;
 }
 
 static int open_link(const char *path)
@@ -196,8 +254,12 @@ int pb_open_program(pid_t pid)
 
 int pb_open_in_root(pid_t pid, const char *path, uint64_t inode)
 {
+    struct pb_rights rights;
     char name[32];
+    int r = pb_rights_of(pid, &rights);
+    if (r < 0)
+        return r;
     snprintf(name, sizeof(name), "/proc/%d/root", (int)pid);
     _cleanup_close_ int root = open(pid ? name : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return root < 0 ? -errno : pb_open_regular(root, path, inode);
+    return root < 0 ? -errno : pb_open_named(&rights, root, path, inode);
 }

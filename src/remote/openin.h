@@ -15,18 +15,25 @@ int pb_open_below(int root_fd, const char *path, int flags);
 /* Whether openat2 was refused so far. */
 bool pb_open_without_openat2(void);
 
-/* inode: it must be this one, 0: any. Returns a descriptor for reading. -ESTALE: it is another file. */
+/* Opens a name that a target chose: with the rights of its user, links inside the root, and nothing but a
+ * regular file of a file system (none of procfs: "self" would be us). inode: it must be this one, 0: any.
+ * Returns a descriptor for reading. -ESTALE: it is another file; -EACCES: that user may not read it;
+ * -ENXIO: it is no regular file. */
+struct pb_rights;
+int pb_open_named(const struct pb_rights *rights, int root_fd, const char *path, uint64_t inode);
+
+/* The same with our own rights, for names of ours. */
 int pb_open_regular(int root_fd, const char *path, uint64_t inode);
 
 /* The same for a descriptor opened with O_PATH, which stays open. */
 int pb_reopen_regular(int path_fd, uint64_t inode);
 
 /* Opens the file that pid has mapped there, by the kernel's own link: also where the path is gone or names
- * another file. -EPERM, -EACCES: only root may. */
+ * another file. With our rights: the process had the file open. -EPERM, -EACCES: only root may. */
 int pb_open_mapped(pid_t pid, uint64_t start, uint64_t end);
 
 /* The program that pid runs, by the kernel's link. */
 int pb_open_program(pid_t pid);
 
-/* As pb_open_regular, below the root that pid sees; 0: ours. */
+/* As pb_open_named, below the root that pid sees and with its user's rights; 0: our root, our rights. */
 int pb_open_in_root(pid_t pid, const char *path, uint64_t inode);

@@ -15,6 +15,7 @@
 #include "base/procfs.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
+#include "remote/openin.h"
 #include "remote/source.h"
 
 /* The name is in parentheses and may contain some itself: fields are counted from the last one. */
@@ -110,11 +111,9 @@ static bool is_dumpable(const struct pb_procinfo *p)
 static void read_exe(struct pb_procinfo *p)
 {
     unsigned char head[20];
-    char path[64];
     if (pb_proc_link(p->living, "exe", p->exe, sizeof(p->exe)) < 0)
         p->exe[0] = '\0';
-    snprintf(path, sizeof(path), "/proc/%d/exe", p->living);
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_close_ int fd = pb_open_program(p->living);
     if (fd < 0 || read(fd, head, sizeof(head)) != sizeof(head) || memcmp(head, ELFMAG, SELFMAG) != 0)
         return;
     p->elf_class = head[EI_CLASS];

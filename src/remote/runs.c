@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "control/client.h"
 #include "control/rundir.h"
 #include "control/settings.h"
 #include "remote/openin.h"
@@ -51,18 +52,24 @@ static int open_root(int top_fd, const char *path)
     return pb_open_below(top_fd, path, O_RDONLY | O_DIRECTORY);
 }
 
-static int open_file(const struct pb_run_info *run, const char *name)
+/* Its owner, one of the two, and its type are looked at before it is opened: opening a pipe or a device has
+ * effects. */
+static int open_file_of(int dir_fd, const char *path, uid_t uid, uid_t or_uid)
 {
     struct stat st;
 
-    int fd = open_below(run->dir_fd, name, O_RDONLY | O_NONBLOCK);
+    _cleanup_close_ int fd = open_below(dir_fd, path, O_PATH);
     if (fd < 0)
         return fd;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != run->uid) {
-        close(fd);
+    if (fstat(fd, &st) < 0 || (st.st_uid != uid && st.st_uid != or_uid))
         return -EPERM;
-    }
-    return fd;
+    int r = pb_reopen_regular(fd, 0);
+    return r == -ENXIO ? -EPERM : r;
+}
+
+static int open_file(const struct pb_run_info *run, const char *name)
+{
+    return open_file_of(run->dir_fd, name, run->uid, run->uid);
 }
 
 static int read_file(const struct pb_run_info *run, const char *name, char *buf, size_t size)
@@ -364,18 +371,16 @@ static int keep_recording(struct visitor *v, int user_fd, const char *user_path,
         snprintf(path, sizeof(path), "%s/about", name) >= (int)sizeof(path))
         return 0;
     /* Checked before the tables are opened: a dead run has written all its rows. */
-    _cleanup_close_ int about = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
+    _cleanup_close_ int about = open_file_of(user_fd, path, geteuid(), all->uid);
     bool alive = about >= 0 && pb_rundir_locked(about);
     snprintf(path, sizeof(path), "%s/arena", name);
-    int fd = open_below(user_fd, path, O_RDONLY | O_NONBLOCK);
+    int fd = open_file_of(user_fd, path, geteuid(), all->uid);
     if (fd < 0)
         return skip_unless_out_of_fds(fd);
-    bool ours =
-        fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_uid == geteuid() || st.st_uid == all->uid);
-    unsigned i = all->n;
-    while (i > 0 && all->at[i - 1].changed < st.st_mtime)
+    unsigned i = fstat(fd, &st) < 0 ? all->max : all->n;
+    while (i > 0 && i <= all->n && all->at[i - 1].changed < st.st_mtime)
         i--;
-    if (!ours || i == all->max) {
+    if (i == all->max) {
         close(fd);
         return 0;
     }
@@ -534,22 +539,55 @@ static int connect_within(int fd, const struct sockaddr_un *address, int timeout
     return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-int pb_run_connect(const struct pb_run_info *run, char *secret, int timeout_ms, struct pb_err *err)
+/* The control socket itself, not what a link of that name leads to. */
+static int open_control(const struct pb_run_info *run)
+{
+    struct stat st;
+
+    _cleanup_close_ int fd = open_below(run->dir_fd, "control", O_PATH);
+    if (fd < 0)
+        return fd;
+    return fstat(fd, &st) < 0                               ? -errno
+           : !S_ISSOCK(st.st_mode) || st.st_uid != run->uid ? -EPERM
+                                                            : pb_take_fd(fd);
+}
+
+/* Whether that process listens there. Any socket of its user could have been moved to that name, also one of
+ * a process with more rights; the kernel keeps the listener's user and pid. */
+static bool is_listener(int fd, const struct pb_procinfo *process)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == process->euid &&
+           (peer.pid == process->pid || peer.pid == 0); /* 0: not visible in our pid namespace */
+}
+
+int pb_run_connect(const struct pb_run_info *run, const struct pb_procinfo *process, char *secret,
+                   int timeout_ms, struct pb_err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
     int r = read_file(run, "secret", secret, 40);
+    if (r >= 0 && !pb_secret_valid(secret))
+        r = -EBADMSG;
     if (r < 0)
         return pb_fail(err, r, "the secret of %s cannot be read: %s", run->path, strerror(-r));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    _cleanup_close_ int control = open_control(run);
+    if (control < 0)
+        return pb_fail(err, control, "the control socket of %s cannot be used: %s", run->path,
+                       control == -EPERM || control == -ELOOP ? "it is no socket of that process's user"
+                                                              : strerror(-control));
+    _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return pb_fail(err, -errno, "no socket: %s", strerror(errno));
-    /* Through its directory: the path may be in another mount namespace, and longer than an address. */
-    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/control", run->dir_fd);
+    /* By descriptor: the path may be in another mount namespace, and longer than an address. */
+    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d", control);
     r = connect_within(fd, &address, timeout_ms);
-    if (r < 0) {
-        close(fd);
+    if (r < 0)
         return pb_fail(err, r, "the agent of %s does not answer: %s", run->path, strerror(-r));
-    }
-    return fd;
+    if (!is_listener(fd, process))
+        return pb_fail(err, -EPERM, "the control socket of %s is not one of process %d", run->path,
+                       (int)process->pid);
+    return pb_take_fd(fd);
 }

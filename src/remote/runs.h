@@ -86,6 +86,8 @@ struct pb_recording {
  * how many; -EMFILE or -ENFILE: out of descriptors. */
 int pb_runs_recordings(pid_t pid, uint64_t start_time, uid_t uid, struct pb_recording *ret, unsigned max);
 
-/* A connected control socket, and the secret for its HELLO (40 bytes). -ETIMEDOUT: the agent did not accept
- * the connection within timeout_ms. */
-int pb_run_connect(const struct pb_run_info *run, char *secret, int timeout_ms, struct pb_err *err);
+/* A connected control socket, on which that process listens, and the secret for its HELLO (40 bytes). -EPERM:
+ * what is at the socket's place is not the process's own. -ETIMEDOUT: the agent did not accept the connection
+ * within timeout_ms. */
+int pb_run_connect(const struct pb_run_info *run, const struct pb_procinfo *process, char *secret,
+                   int timeout_ms, struct pb_err *err);

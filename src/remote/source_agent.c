@@ -18,6 +18,7 @@
 #include "remote/moment.h"
 #include "remote/openin.h"
 #include "remote/procinfo.h"
+#include "remote/rights.h"
 #include "remote/runs.h"
 #include "remote/source.h"
 
@@ -270,10 +271,14 @@ static int moment_agent(struct pb_source *s, pid_t tid, struct pb_moment *ret)
  * file. */
 static int open_file_agent(struct pb_source *s, const char *path, uint64_t inode, uint64_t base)
 {
-    (void)s;
+    struct pb_rights rights;
+
     (void)base;
+    int r = inode ? pb_rights_of(s->pid, &rights) : -ENOENT;
+    if (r < 0)
+        return r;
     _cleanup_close_ int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return root < 0 ? -errno : !inode ? -ENOENT : pb_open_regular(root, path, inode);
+    return root < 0 ? -errno : pb_open_named(&rights, root, path, inode);
 }
 
 static void close_agent(struct pb_source *s)
@@ -303,7 +308,7 @@ static int connect_to(const struct pb_procinfo *process, struct pb_client *ret, 
     int r = pb_run_of(process, &run);
     if (r < 0)
         return pb_fail(err, -ENOENT, "process %d has no agent that can be reached", (int)process->pid);
-    int fd = pb_run_connect(&run, secret, TIMEOUT_MS, err);
+    int fd = pb_run_connect(&run, process, secret, TIMEOUT_MS, err);
     if (fd < 0)
         return fd;
     r = pb_client_init(ret, fd, secret, TIMEOUT_MS);

@@ -103,7 +103,7 @@ static int open_live(const struct pb_procinfo *process, const struct pb_run_info
 
     if (process->state == 'T' || process->state == 't') /* a stopped process would not answer */
         return -EAGAIN;
-    int fd = pb_run_connect(run, secret, ANSWER_MS, &ignored);
+    int fd = pb_run_connect(run, process, secret, ANSWER_MS, &ignored);
     int r = fd < 0 ? fd : pb_client_init(&client, fd, secret, ANSWER_MS);
     if (r < 0)
         return r;

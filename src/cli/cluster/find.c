@@ -7,6 +7,7 @@
 #include "cluster/members.h"
 #include "cluster/run_program.h"
 #include "cluster/select.h"
+#include "remote/named.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -85,10 +86,9 @@ static int find_services(struct pb_cluster *c, const char *list, struct pb_err *
 /* --- ssh, MPI --- */
 
 /* A line is a host, as of mpirun too: "n01 slots=8"; "#" begins a comment. */
-static int read_hosts(struct pb_cluster *c, const char *path, struct pb_err *err)
+static int read_hosts(struct pb_cluster *c, FILE *in, const char *path, struct pb_err *err)
 {
     char line[1024];
-    FILE *in = fopen(path, "re");
     int r = 0;
 
     if (!in)
@@ -114,7 +114,7 @@ static int find_hosts(struct pb_cluster *c, const char *path, struct pb_err *err
     snprintf(c->job, sizeof(c->job), "hosts of %.200s", path);
     set_name(c, slash ? slash + 1 : path);
     set_name(c, "hosts");
-    return read_hosts(c, path, err);
+    return read_hosts(c, fopen(path, "re"), path, err);
 }
 
 static bool is_mpirun(const char *command)
@@ -128,6 +128,19 @@ static bool is_mpirun(const char *command)
         if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0)
             return true;
     return false;
+}
+
+/* From a file that its command line names. */
+static int read_hosts_of(struct pb_cluster *c, pid_t pid, const char *name, struct pb_err *err)
+{
+    struct pb_named_root view;
+
+    int r = pb_named_root_open(pid, &view);
+    int fd = r < 0 ? r : pb_named_root_file(&view, name);
+    pb_named_root_close(&view);
+    if (fd < 0)
+        return pb_fail(err, fd, "%s of mpirun %d cannot be read: %s", name, (int)pid, strerror(-fd));
+    return read_hosts(c, fdopen(fd, "re"), name, err);
 }
 
 /* The hosts of an mpirun, from its arguments: -H or --host a,b:2; -hostfile or --hostfile or -machinefile
@@ -146,14 +159,8 @@ static int read_mpirun(struct pb_cluster *c, pid_t pid, struct pb_err *err)
             word++;
         if (next >= n)
             break;
-        if (strcmp(word, "-hostfile") == 0 || strcmp(word, "-machinefile") == 0 || strcmp(word, "-f") == 0) {
-            char path[4200];
-            if (words[next] == '/')
-                snprintf(path, sizeof(path), "/proc/%d/root%s", (int)pid, words + next);
-            else
-                snprintf(path, sizeof(path), "/proc/%d/cwd/%s", (int)pid, words + next);
-            return read_hosts(c, path, err);
-        }
+        if (strcmp(word, "-hostfile") == 0 || strcmp(word, "-machinefile") == 0 || strcmp(word, "-f") == 0)
+            return read_hosts_of(c, pid, words + next, err);
         if (strcmp(word, "-H") == 0 || strcmp(word, "-host") == 0 || strcmp(word, "-hosts") == 0) {
             char *save = NULL;
             int r = 0;

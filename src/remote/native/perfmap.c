@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/procfs.h"
 #include "base/time.h"
+#include "remote/openin.h"
 
 enum {
     MAX_TEXT = 64 << 20,
@@ -99,14 +100,12 @@ static int own_pid(pid_t pid)
 
 static int open_map(pid_t pid, struct stat *ret)
 {
-    char path[80];
-    snprintf(path, sizeof(path), "/proc/%d/root/tmp/perf-%d.map", pid, own_pid(pid));
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    char path[40];
+    snprintf(path, sizeof(path), "/tmp/perf-%d.map", own_pid(pid));
+    _cleanup_close_ int fd = pb_open_in_root(pid, path, 0);
     if (fd < 0)
-        return -errno;
-    if (fstat(fd, ret) < 0 || !S_ISREG(ret->st_mode))
-        return -ENOENT;
-    return pb_take_fd(fd);
+        return fd;
+    return fstat(fd, ret) < 0 ? -errno : pb_take_fd(fd);
 }
 
 static void load_file(struct pb_perf_map *m, pid_t pid)
