@@ -56,7 +56,8 @@ enum pb_command_flags {
     PB_CMD_TIMEOUT = 64,    /* waits for an answer of the process: takes --timeout */
     PB_CMD_PROBED = 256,    /* --all without a target means every probed process */
     PB_CMD_CLUSTER = 512,   /* works on the ranks of a cluster: -t cluster */
-    PB_CMD_LABELS = 128     /* the command reads the target's rank itself, or does not show it */
+    PB_CMD_LABELS = 128,    /* the command reads the target's rank itself, or does not show it */
+    PB_CMD_BYTES = 1024     /* prints bytes of a program, or for one: they go into a pipe as they are */
 };
 
 struct pb_command {

@@ -2,6 +2,7 @@
 #include "cli/fanout.h"
 
 #include "cli/print/rows.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,8 @@ struct stream {
 
 static void put_line(struct stream *s)
 {
-    fprintf(s->to, "[%s] %.*s\n", s->label, (int)s->len, s->line);
+    pb_put_between(s->to, "[", s->label, "] ");
+    fprintf(s->to, "%.*s\n", (int)s->len, s->line);
     s->len = 0;
 }
 
@@ -149,7 +151,8 @@ int pb_target_failed(const struct pb_call *call, const struct pb_target *target,
 {
     if (call->targets.n == 1)
         return r;
-    fprintf(stderr, "[%s] probing: %s: ", target->label, call->command->name);
+    pb_put_between(stderr, "[", target->label, "] probing: ");
+    fprintf(stderr, "%s: ", call->command->name);
     pb_put_plain(stderr, pb_err_text(err, r));
     putc('\n', stderr);
     err->text[0] = '\0'; /* printed already: it must not be reported for the next target */

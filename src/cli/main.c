@@ -9,11 +9,23 @@
 #include "cli/parse.h"
 #include "cli/print/rows.h"
 #include "cli/remote.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Lines after the first are indented: a name with a line end in it must not look like output of ours. */
+static void put_sentence(const char *text)
+{
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+        pb_put_line(stderr, text, (size_t)(end - text));
+        fputs("\n  ", stderr);
+    }
+    pb_put_name(stderr, text);
+    putc('\n', stderr);
+}
 
 static int print_error(const char *what, int r, const struct pb_err *err)
 {
@@ -22,8 +34,7 @@ static int print_error(const char *what, int r, const struct pb_err *err)
     if (r != PB_FAILED && r != PB_PARTIAL) {
         fflush(stdout);
         fprintf(stderr, "probing: %s%s", what ? what : "", what ? ": " : "");
-        pb_put_plain(stderr, pb_err_text(err, r));
-        putc('\n', stderr);
+        put_sentence(pb_err_text(err, r));
     }
     if (r < PB_STOPPED(0))
         return 128 + (PB_STOPPED(0) - r);
@@ -39,8 +50,7 @@ int pb_run_one(const struct pb_call *call)
 static void put_note(void *arg, const char *text)
 {
     fputs("note: ", stderr);
-    pb_put_plain(stderr, text);
-    putc('\n', stderr);
+    put_sentence(text);
 }
 
 /* A query's own --timeout also limits the questions to processes: half of it, so that a process that does not
@@ -87,6 +97,13 @@ static int run_call(struct pb_call *call)
     return print_error(command->name, r, &err);
 }
 
+/* Whether the output is for a program: rows in a format for one, bytes of the process, a file of it. */
+static bool prints_bytes(const struct pb_call *call)
+{
+    return call->format != PB_FORMAT_TABLE || call->command->flags & PB_CMD_BYTES ||
+           pb_call_option(call, "format") || pb_call_option(call, "source");
+}
+
 int pb_run_line(int argc, char **argv)
 {
     struct pb_err err = {0};
@@ -99,6 +116,7 @@ int pb_run_line(int argc, char **argv)
     }
     if (r != 0)
         return r > 0 ? 0 : print_error(call.command ? call.command->name : NULL, r, &err);
+    pb_outlet_begin(prints_bytes(&call));
     int status;
     if (call.target && pb_remote_is(call.target)) {
         status = pb_remote_run(argc, argv, call.target, call.token_file, &err);

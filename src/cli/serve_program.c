@@ -2,6 +2,7 @@
 #include "cli/serve_program.h"
 
 #include "base/err.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ static int run_service(const char *const *words)
     pid_t pid = fork();
     if (pid == 0) {
         int r = pb_serve_become(words, &err);
-        fprintf(stderr, "probing: serve: %s\n", pb_err_text(&err, r));
+        pb_put_between(stderr, "probing: serve: ", pb_err_text(&err, r), "\n");
         _exit(127);
     }
     if (pid < 0 || waitpid(pid, &status, 0) < 0)

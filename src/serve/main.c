@@ -9,6 +9,7 @@
 #include "base/ending.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "print/outlet.h"
 #include "serve/as.h"
 #include "serve/errand.h"
 #include "serve/events.h"
@@ -306,7 +307,7 @@ static int serve_in_background(struct pb_service *s, const struct options *o, st
     setsid();
     int r = serve(s, o, ready[1], err);
     if (r < 0)
-        fprintf(stderr, "probing: serve: %s\n", pb_err_text(err, r));
+        pb_put_between(stderr, "probing: serve: ", pb_err_text(err, r), "\n");
     _exit(r < 0 ? 1 : 0);
 }
 
@@ -433,6 +434,6 @@ int main(int argc, char **argv)
     if (r == 0 && !o.status && !o.stop)
         r = o.background ? serve_in_background(&s, &o, &err) : serve(&s, &o, -1, &err);
     if (r < 0)
-        fprintf(stderr, "probing: serve: %s\n", pb_err_text(&err, r));
+        pb_put_between(stderr, "probing: serve: ", pb_err_text(&err, r), "\n");
     return r ? 1 : 0;
 }

@@ -60,6 +60,8 @@ class Screen:
             self.row = max(0, self.row - number)
         elif letter == "B":
             self.row = min(self.rows - 1, self.row + number)
+        elif letter == "G" and not arguments:
+            self.column = 0
         elif letter == "C":
             self.column = min(self.columns - 1, self.column + number)
         elif letter == "H" and not arguments:

@@ -125,3 +125,10 @@ def test_links_lead_somewhere(path):
 def test_a_file_opens_with_what_it_is_for(path):
     content = re.sub(r"\A#!.*\n", "", text(path))
     assert not content.strip() or content.startswith(("/*", '"""', "#"))
+
+
+def test_sequences_for_a_terminal_begin_with_the_tag_of_the_outlet():
+    """What a target chose cannot begin with it (print/outlet.h). These write to the terminal itself, their own text alone."""
+    own = {"src/print/outlet.c", "src/cli/profile/profile_screen.c", "src/cli/line/line_draw.c", "src/cli/line/line_edit.c", "src/cli/line/line_keys.c"}
+    wrong = [str(path) for path in files("src/*.c", "src/*.h") if r'\033' in text(path) and str(path) not in own | {"src/print/outlet.h"}]
+    assert not wrong, wrong

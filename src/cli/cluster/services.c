@@ -9,6 +9,7 @@
 #include "cli/print/rows.h"
 #include "cluster/clock.h"
 #include "cluster/link.h"
+#include "print/outlet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -331,7 +332,7 @@ bool pb_cluster_end_services(struct pb_cluster *c, unsigned limit_ms)
     if (r == 0)
         r = ask_services(&s, "end", limit_ms, &err);
     if (r < 0)
-        fprintf(stderr, "note: the services cannot be ended: %s\n", pb_err_text(&err, r));
+        pb_put_between(stderr, "note: the services cannot be ended: ", pb_err_text(&err, r), "\n");
     for (size_t i = 0; r == 0 && i < c->nnodes; i++) {
         if (!s.at[i].why[0] || n++ >= SHOWN)
             continue;

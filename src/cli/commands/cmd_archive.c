@@ -9,6 +9,7 @@
 #include "control/identity.h"
 #include "engine/archive/archive_keep.h"
 #include "inject/session.h"
+#include "print/outlet.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 
@@ -238,7 +239,7 @@ static void print_error_once(struct job *job, int r, const struct pb_err *err)
 {
     if (strcmp(job->said.text, pb_err_text(err, r)) == 0)
         return;
-    fprintf(stderr, "probing: archive: %s\n", pb_err_text(err, r));
+    pb_put_between(stderr, "probing: archive: ", pb_err_text(err, r), "\n");
     snprintf(job->said.text, sizeof(job->said.text), "%s", pb_err_text(err, r));
 }
 

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -86,8 +87,11 @@ static void print_failure(const struct pb_call *call, struct set *set, size_t i,
                           const struct pb_err *err)
 {
     fflush(stdout);
-    fprintf(stderr, "probing: %s: %s%s%s\n", call->command->name, set->n > 1 ? call->targets.at[i].label : "",
-            set->n > 1 ? ": " : "", pb_err_text(err, r));
+    fprintf(stderr, "probing: %s: ", call->command->name);
+    pb_put_name(stderr, set->n > 1 ? call->targets.at[i].label : "");
+    fputs(set->n > 1 ? ": " : "", stderr);
+    pb_put_plain(stderr, pb_err_text(err, r));
+    putc('\n', stderr);
     set->gone[i] = true;
     set->failed = true;
     set->failures[set->nfailures++] = (struct pb_stacks_failure){

@@ -5,6 +5,7 @@
 #include "cli/cluster/answer.h"
 #include "cli/cluster/job.h"
 #include "cli/print/rows.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -262,7 +263,7 @@ static int list(const struct pb_call *call, struct pb_err *err)
         struct pb_err why = {0};
         r = pb_cluster_load(names[i], &c, &why);
         if (r < 0) {
-            fprintf(stderr, "probing: cluster: %s\n", pb_err_text(&why, r));
+            pb_put_between(stderr, "probing: cluster: ", pb_err_text(&why, r), "\n");
             continue;
         }
         pb_rows_text(&rows, c.name);
@@ -380,6 +381,6 @@ const struct pb_command pb_cmd_cluster = {
     .options = options,
     .min_args = 1,
     .max_args = 2,
-    .flags = PB_CMD_ROWS | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_BYTES | PB_CMD_ROWS | PB_CMD_TIMEOUT,
     .run = run,
 };

@@ -215,6 +215,6 @@ const struct pb_command pb_cmd_completions = {
     .example = "source <(probing completions bash)",
     .min_args = 1,
     .max_args = 1,
-    .flags = PB_CMD_HIDDEN,
+    .flags = PB_CMD_BYTES | PB_CMD_HIDDEN,
     .run = run,
 };

@@ -9,6 +9,7 @@
 #include "cli/talk/keeper.h"
 #include "control/message.h"
 #include "engine/shared/text.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -179,7 +180,7 @@ static int show_settings(const struct pb_call *call, const struct pb_target *tar
 
     int r = pb_settings_of(&call->ask, target, &settings, err);
     if (r == 0 && !rows && call->targets.n > 1)
-        printf("%s\n", target->label);
+        pb_put_between(stdout, "", target->label, "\n");
     if (r == 0)
         pb_settings_each(&settings, show_one, &to);
     return r;

@@ -195,7 +195,7 @@ const struct pb_command pb_cmd_eval = {
     .example = "probing -t 4711 eval \"print(loss.item())\"\nprobing -t 4711 eval \"len(gc.get_objects())\"",
     .min_args = 1,
     .max_args = 1,
-    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_BYTES | PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run_eval,
 };
 
@@ -220,6 +220,6 @@ const struct pb_command pb_cmd_execute = {
                "traceback.print_stack()\"",
     .min_args = 1,
     .max_args = 1,
-    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_BYTES | PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run_execute,
 };

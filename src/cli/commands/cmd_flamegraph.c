@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/profile/profile_from.h"
 #include "cli/profile/profile_run.h"
+#include "print/outlet.h"
 #include "profile/write.h"
 
 #define BAR_WIDTH   30
@@ -50,13 +51,13 @@ static void show_progress(struct pb_profiling *p, uint64_t done_ns, uint64_t of_
 
     if (of_ns) {
         int filled = (int)(done_ns >= of_ns ? BAR_WIDTH : done_ns * BAR_WIDTH / of_ns);
-        fprintf(stderr, "\r[%.*s%*s] %5.1f / %.1f s", filled, "##############################",
+        fprintf(stderr, "%s[G[%.*s%*s] %5.1f / %.1f s", pb_escape(), filled, "##############################",
                 BAR_WIDTH - filled, "", (double)done_ns / 1e9, (double)of_ns / 1e9);
     } else {
-        fprintf(stderr, "\r%7.1f s (Ctrl-C ends)", (double)done_ns / 1e9);
+        fprintf(stderr, "%s[G%7.1f s (Ctrl-C ends)", pb_escape(), (double)done_ns / 1e9);
     }
-    fprintf(stderr, "  %llu samples, %u threads \033[K", (unsigned long long)samples,
-            pb_sampler_threads(pb_profiling_sampler(p)));
+    fprintf(stderr, "  %llu samples, %u threads %s[K", (unsigned long long)samples,
+            pb_sampler_threads(pb_profiling_sampler(p)), pb_escape());
 }
 
 static void sample_until_end(struct pb_profiling *p, uint64_t duration_ns)
@@ -69,7 +70,7 @@ static void sample_until_end(struct pb_profiling *p, uint64_t duration_ns)
             show_progress(p, pb_now_ns() - start, duration_ns);
     pb_profiling_sum_up(p);
     if (bar)
-        fputs("\r\033[K", stderr);
+        fprintf(stderr, "%s[G%s[K", pb_escape(), pb_escape());
 }
 
 static void name_output(const struct pb_call *call, char *ret, size_t size)
@@ -102,7 +103,7 @@ static void print_summary(const struct pb_profile *p, const struct pb_sampler *s
     if (s)
         pb_profile_say_notes(s, stdout);
     if (*pb_profile_hottest(p, 3, text, sizeof(text)))
-        printf("  hottest: %s\n", text);
+        pb_put_between(stdout, "  hottest: ", text, "\n");
     if (hidden)
         printf("  %zu thread%s that never ran %s left out (--idle shows them)\n", hidden,
                hidden == 1 ? "" : "s", hidden == 1 ? "is" : "are");

@@ -111,6 +111,6 @@ const struct pb_command pb_cmd_man = {
     .summary = "print the manual page",
     .synopsis = "",
     .example = "probing man | man -l -",
-    .flags = PB_CMD_HIDDEN,
+    .flags = PB_CMD_BYTES | PB_CMD_HIDDEN,
     .run = run,
 };

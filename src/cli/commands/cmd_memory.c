@@ -5,6 +5,7 @@
 #include "cli/fanout.h"
 #include "cli/print/memory_print.h"
 #include "cli/print/rows.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
             pb_memory_print_json(memory);
         } else if (format == PB_FORMAT_TABLE) {
             if (call->targets.n > 1)
-                printf("%s%s\n", shown++ ? "\n" : "", memory->label);
+                pb_put_between(stdout, shown++ ? "\n" : "", memory->label, "\n");
             pb_memory_print(memory);
         } else {
             pb_memory_add_row(&rows, memory);

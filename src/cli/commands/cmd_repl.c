@@ -31,6 +31,6 @@ const struct pb_command pb_cmd_repl = {
         "an\n"
         "exception ends it with exit status 1.",
     .example = "probing -t 4711 repl\necho 'frame(0, 0)' | probing -t 4711 repl",
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_BYTES | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run_repl,
 };

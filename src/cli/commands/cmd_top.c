@@ -12,6 +12,7 @@
 #include "cli/print/rows.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/profile_screen.h"
+#include "print/outlet.h"
 
 #define PLAIN_FUNCTIONS 20
 #define PLAIN_THREADS   20
@@ -64,9 +65,9 @@ static struct thread_load *thread_loads(const struct pb_profile *p)
     return loads;
 }
 
-static const char *color_code(const struct look *look, const char *escape)
+static const char *color_code(const struct look *look, enum pb_style style)
 {
-    return look->color ? escape : "";
+    return look->color ? pb_style(style) : "";
 }
 
 static void put_head(FILE *out, const struct look *look, const struct thread_load *loads, double ticks)
@@ -79,7 +80,9 @@ static void put_head(FILE *out, const struct look *look, const struct thread_loa
         gil += loads[i].gil;
         running += loads[i].running;
     }
-    fprintf(out, "%s%s%s\n", color_code(look, "\033[1m"), f->title, color_code(look, "\033[0m"));
+    fputs(color_code(look, PB_BOLD), out);
+    pb_put_name(out, f->title);
+    fprintf(out, "%s\n", color_code(look, PB_PLAIN));
     fprintf(out, "%g Hz, %s time, %u threads; %.0f%% of a core running, GIL held %.0f%% of the time\n",
             f->rate, f->clock, pb_sampler_threads(pb_profiling_sampler(look->profiling)),
             100 * (double)running / ticks, 100 * (double)gil / ticks);
@@ -94,8 +97,8 @@ static void put_threads(FILE *out, const struct look *look, const struct thread_
     size_t n = pb_profile_nthreads(look->p), quiet = 0;
     bool idle = pb_call_option(look->call, "idle");
 
-    fprintf(out, "%s  RUN%%  WAIT%%   GIL%%      TID  THREAD%s\n", color_code(look, "\033[7m"),
-            color_code(look, "\033[0m"));
+    fprintf(out, "%s  RUN%%  WAIT%%   GIL%%      TID  THREAD%s\n", color_code(look, PB_REVERSE),
+            color_code(look, PB_PLAIN));
     for (size_t i = 0; i < n; i++) {
         const struct thread_load *l = &loads[i];
         struct pb_profile_thread t = pb_profile_thread_at(look->p, l->thread);
@@ -103,8 +106,10 @@ static void put_threads(FILE *out, const struct look *look, const struct thread_
             quiet += l->running || l->waiting;
             continue;
         }
-        fprintf(out, "%6.1f %6.1f %6.1f %8d  %s\n", 100 * (double)l->running / ticks,
-                100 * (double)l->waiting / ticks, 100 * (double)l->gil / ticks, (int)t.tid, t.name);
+        fprintf(out, "%6.1f %6.1f %6.1f %8d  ", 100 * (double)l->running / ticks,
+                100 * (double)l->waiting / ticks, 100 * (double)l->gil / ticks, (int)t.tid);
+        pb_put_name(out, t.name);
+        putc('\n', out);
         room--;
     }
     if (quiet)
@@ -131,14 +136,15 @@ static void put_functions(FILE *out, const struct look *look, double ticks, int 
     int n = pb_profile_hot(look->p, NULL, &hot);
     if (n > 0)
         qsort(hot, (size_t)n, sizeof(*hot), running_first);
-    fprintf(out, "%s SELF%%  WAIT%%  TOTAL%%  FUNCTION%s\n", color_code(look, "\033[7m"),
-            color_code(look, "\033[0m"));
+    fprintf(out, "%s SELF%%  WAIT%%  TOTAL%%  FUNCTION%s\n", color_code(look, PB_REVERSE),
+            color_code(look, PB_PLAIN));
     for (int i = 0; i < n && i < room; i++) {
         double self = 100 * (double)(hot[i].self - hot[i].waiting) / ticks;
-        fprintf(out, "%s%6.1f %6.1f %7.1f  %s%s\n", self >= 20 ? color_code(look, "\033[1m") : "", self,
-                100 * (double)hot[i].waiting / ticks, 100 * (double)hot[i].total / ticks,
-                pb_profile_label(look->p, hot[i].function, label, sizeof(label)),
-                color_code(look, "\033[0m"));
+        fprintf(out, "%s%6.1f %6.1f %7.1f  ", self >= 20 ? color_code(look, PB_BOLD) : "", self,
+                100 * (double)hot[i].waiting / ticks, 100 * (double)hot[i].total / ticks);
+        pb_profile_label(look->p, hot[i].function, label, sizeof(label));
+        pb_put_name(out, label);
+        fprintf(out, "%s\n", color_code(look, PB_PLAIN));
     }
 }
 

@@ -7,6 +7,7 @@
 #include "cli/print/memory_print.h"
 
 #include "cli/print/rows.h"
+#include "print/outlet.h"
 #include "print/records.h"
 
 #define MB 1048576.0
@@ -87,7 +88,7 @@ static void print_python(const struct pb_memory *m)
     print_size("torch, GPU", m->torch_cuda);
     print_size("  reserved", m->torch_cuda_reserved);
     if (m->torch_note)
-        printf("%-14s %s\n", "torch, GPU", m->torch_note);
+        pb_put_between(stdout, "torch, GPU     ", m->torch_note, "\n");
     print_size("on GPUs", m->gpu);
 }
 

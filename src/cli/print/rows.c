@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "cli/print/terminal.h"
 #include "print/glyph.h"
+#include "print/outlet.h"
 #include "print/records.h"
 
 #include <errno.h>
@@ -230,10 +231,10 @@ static void put_cell(const struct pb_rows *rows, size_t column, const char *text
 
 static void put_header(const struct pb_rows *rows)
 {
-    fputs(rows->color ? "\033[1m" : "", rows->out);
+    fputs(rows->color ? pb_style(PB_BOLD) : "", rows->out);
     for (size_t i = 0; i < rows->nshown; i++)
         put_cell(rows, i, rows->columns[i], rows->n && rows->cells[i].kind == PB_FIELD_VALUE);
-    fputs(rows->color ? "\033[0m" : "", rows->out);
+    fputs(rows->color ? pb_style(PB_PLAIN) : "", rows->out);
 }
 
 static int put_block(struct pb_rows *rows)

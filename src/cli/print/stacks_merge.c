@@ -2,17 +2,12 @@
 #include "ask/stackset.h"
 #include "base/err.h"
 #include "cli/print/stacks_print.h"
+#include "print/outlet.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #define EDGE_FRAMES 60 /* frames shown at each end of a deep stack */
-
-static void put_safe(const char *text)
-{
-    for (; *text; text++)
-        putchar((unsigned char)*text < ' ' || *text == 127 ? '?' : *text);
-}
 
 /* "ranks 0-7, 9": where there are too many members to list each. */
 static void put_ranks(const struct pb_set_stack *s)
@@ -37,9 +32,9 @@ static void put_members(const struct pb_set_stack *s, bool several)
             const struct pb_set_member *m = &s->members[i];
             fputs(i ? ", " : ": ", stdout);
             if (several)
-                printf("%s ", m->process);
-            printf("%d \"", (int)m->tid);
-            put_safe(m->thread);
+                pb_put_name(stdout, m->process);
+            printf(several ? " %d \"" : "%d \"", (int)m->tid);
+            pb_put_name(stdout, m->thread);
             putchar('"');
         }
         if (s->nmembers < (several ? s->processes : s->threads))
@@ -59,9 +54,9 @@ static void put_frame(const struct pb_set_frame *f)
         return;
     }
     fputs("    ", stdout);
-    put_safe(f->function ? f->function : "?");
+    pb_put_name(stdout, f->function ? f->function : "?");
     fputs(" (", stdout);
-    put_safe(f->file ? f->file : "?");
+    pb_put_name(stdout, f->file ? f->file : "?");
     if (f->line)
         printf(":%u", f->line);
     puts(")");
@@ -98,8 +93,10 @@ void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *con
            processes == 1 ? "" : "es", threads, threads == 1 ? "" : "s", native ? "" : " with Python code",
            stacks, stacks == 1 ? "" : "s");
     for (size_t i = 0; i < n; i++)
-        if (all[i]->verdict[0])
-            printf("%s: %s\n", all[i]->label, all[i]->verdict);
+        if (all[i]->verdict[0]) {
+            pb_put_between(stdout, "", all[i]->label, ": ");
+            pb_put_between(stdout, "", all[i]->verdict, "\n");
+        }
     for (size_t i = 0; i < stacks; i++) {
         struct pb_set_stack stack;
         pb_stackset_stack(set, i, &stack);

@@ -1,7 +1,7 @@
 /* stacks_text: stacks for a person to read, the innermost frame first; see stacks.h. */
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
-#include "print/glyph.h"
+#include "print/outlet.h"
 #include "remote/core.h"
 
 #include <errno.h>
@@ -11,37 +11,19 @@
 
 #define EDGE_FRAMES 60 /* frames shown at each end of a deep stack */
 
-#define BOLD  "\033[1m"
-#define DIM   "\033[2m"
-#define PLAIN "\033[0m"
-
-static const char *tint(const char *code)
+static const char *tint(enum pb_style style)
 {
     static int color = -1; /* computed once: it is a system call */
 
     if (color < 0)
         color = pb_color();
-    return color ? code : "";
+    return color ? pb_style(style) : "";
 }
 
-/* Names come from the target: control characters must not reach a terminal. */
+/* Names come from the target. */
 static void put_text(const char *text, int len)
 {
-    const char *end = text + (len < 0 ? strlen(text) : strnlen(text, (size_t)len));
-
-    while (text < end) {
-        struct pb_glyph g;
-        const char *p = text;
-        while (p < end && *p >= ' ' && *p < 127)
-            p++;
-        fwrite(text, 1, (size_t)(p - text), stdout);
-        text = p;
-        if (p == end)
-            break;
-        pb_glyph_read(p, (size_t)(end - p), &g);
-        fputs(g.shown, stdout);
-        text += g.bytes;
-    }
+    pb_put_line(stdout, text, len < 0 ? strlen(text) : strnlen(text, (size_t)len));
 }
 
 static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources)
@@ -50,12 +32,12 @@ static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources
 
     fputs("    ", stdout);
     put_text(f->code->qualname, -1);
-    fputs(tint(DIM), stdout);
+    fputs(tint(PB_DIM), stdout);
     fputs(" (", stdout);
     put_text(f->code->file, -1);
     if (f->line)
         printf(":%d", f->line);
-    printf(")%s\n", tint(PLAIN));
+    printf(")%s\n", tint(PB_PLAIN));
     const char *text = pb_sources_line(sources, f->code->file, f->line, &len);
     if (text) {
         fputs("        ", stdout);
@@ -115,7 +97,7 @@ void pb_stacks_put_native(const struct pb_native_frame *f)
         put_name(f->function);
     else
         printf("0x%" PRIx64, f->pc);
-    printf("%s [", tint(DIM));
+    printf("%s [", tint(PB_DIM));
     put_text(base ? base + 1 : f->module ? f->module : "no file", -1);
     putchar(']');
     if (f->file) {
@@ -125,7 +107,7 @@ void pb_stacks_put_native(const struct pb_native_frame *f)
             printf(":%u", f->line);
         putchar(')');
     }
-    puts(tint(PLAIN));
+    puts(tint(PB_PLAIN));
 }
 
 void pb_stacks_put_apart(void)
@@ -139,7 +121,8 @@ static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sourc
 
     for (size_t i = 0; i < t->nmerged; i++) {
         if (i == EDGE_FRAMES && t->nmerged > 2 * EDGE_FRAMES + 1) {
-            printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nmerged - 2 * EDGE_FRAMES, tint(PLAIN));
+            printf("    %s.. %zu more frames ..%s\n", tint(PB_DIM), t->nmerged - 2 * EDGE_FRAMES,
+                   tint(PB_PLAIN));
             i = t->nmerged - EDGE_FRAMES;
         }
         const struct pb_merged *m = &t->merged[i];
@@ -166,7 +149,8 @@ static void put_frames(const struct pb_shown_thread *t, struct pb_sources *sourc
     }
     for (size_t i = 0; i < t->nframes; i++) {
         if (i == EDGE_FRAMES && t->nframes > 2 * EDGE_FRAMES + 1) {
-            printf("    %s.. %zu more frames ..%s\n", tint(DIM), t->nframes - 2 * EDGE_FRAMES, tint(PLAIN));
+            printf("    %s.. %zu more frames ..%s\n", tint(PB_DIM), t->nframes - 2 * EDGE_FRAMES,
+                   tint(PB_PLAIN));
             i = t->nframes - EDGE_FRAMES;
         }
         put_frame(&t->frames[i], sources);
@@ -179,7 +163,7 @@ static void put_head(const struct pb_shown_thread *t, const char *mark)
 {
     char buf[64];
 
-    printf("%sthread %d%s", tint(BOLD), (int)t->native.tid, tint(PLAIN));
+    printf("%sthread %d%s", tint(PB_BOLD), (int)t->native.tid, tint(PB_PLAIN));
     if (t->name[0] || t->native.name[0]) {
         fputs(" \"", stdout);
         put_text(t->name[0] ? t->name : t->native.name, -1);
@@ -194,7 +178,7 @@ static void put_tasks(const struct pb_shown_thread *t, struct pb_sources *source
 {
     for (size_t i = 0; i < t->ntasks; i++) {
         const struct pb_shown_task *task = &t->tasks[i];
-        printf("  %stask%s \"", tint(BOLD), tint(PLAIN));
+        printf("  %stask%s \"", tint(PB_BOLD), tint(PB_PLAIN));
         put_text(task->name, -1);
         fputs(task->running ? "\": running" : "\"", stdout);
         if (task->waits_for[0]) {
@@ -270,7 +254,7 @@ static size_t put_natives(const struct pb_stacks *s, size_t i, const enum pb_cha
         return 1;
     }
     char buf[64];
-    printf("%s%zu threads%s \"", tint(BOLD), n, tint(PLAIN));
+    printf("%s%zu threads%s \"", tint(PB_BOLD), n, tint(PB_PLAIN));
     put_text(t->native.name, -1);
     printf("\" (%d", (int)t->native.tid);
     for (size_t k = 1; k < n && k < 8; k++)
@@ -306,9 +290,9 @@ static void put_process(const struct pb_stacks *s)
 
     for (size_t i = 0; i < s->n; i++)
         python += s->threads[i].python;
-    printf("%s%sprocess %d%s", tint(BOLD), s->about.core ? "core of " : "", (int)s->pid, tint(PLAIN));
+    printf("%s%sprocess %d%s", tint(PB_BOLD), s->about.core ? "core of " : "", (int)s->pid, tint(PB_PLAIN));
     if (strncmp(s->label, "pid ", 4) != 0)
-        printf(" (%s)", s->label);
+        pb_put_between(stdout, " (", s->label, ")");
     fputs(": ", stdout);
     put_text(s->command, -1);
     if (s->about.python) {
@@ -324,8 +308,10 @@ static void put_process(const struct pb_stacks *s)
     } else {
         printf("\nno Python in it, %zu thread%s\n", s->n, s->n == 1 ? "" : "s");
     }
-    if (s->verdict[0])
-        printf("%s%s%s\n", tint(BOLD), s->verdict, tint(PLAIN));
+    if (s->verdict[0]) {
+        pb_put_between(stdout, tint(PB_BOLD), s->verdict, tint(PB_PLAIN));
+        putchar('\n');
+    }
     put_notes(s);
 }
 
@@ -333,7 +319,7 @@ static void put_ended(const struct pb_history *since)
 {
     for (size_t i = 0; i < since->nended; i++)
         if (!since->ended[i].again)
-            printf("\nended: %s\n", since->ended[i].name);
+            pb_put_between(stdout, "\nended: ", since->ended[i].name, "\n");
 }
 
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since)

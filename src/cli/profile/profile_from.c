@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "print/outlet.h"
 #include "profile/diff.h"
 
 #define CHANGES 5 /* functions named in the summary of a difference */
@@ -69,8 +70,10 @@ void pb_profile_say_diff(const char *output, const struct pb_profile *before, co
         return;
     for (size_t i = 0; i < CHANGES && i < diff.n; i++) {
         const struct pb_profile_change *c = &diff.at[i];
-        if (c->after != c->before)
-            printf("  %+6.1f points  %s: %.1f%% before, %.1f%% after, in itself\n", c->after - c->before,
-                   pb_profile_label(diff.names, c->function, label, sizeof(label)), c->before, c->after);
+        if (c->after != c->before) {
+            printf("  %+6.1f points  ", c->after - c->before);
+            pb_put_name(stdout, pb_profile_label(diff.names, c->function, label, sizeof(label)));
+            printf(": %.1f%% before, %.1f%% after, in itself\n", c->before, c->after);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 #include "cli/print/terminal.h"
 #include "print/glyph.h"
+#include "print/outlet.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -34,10 +35,9 @@ static size_t bytes_in_columns(const char *line, size_t len, int columns)
     size_t i = 0;
 
     for (int used = 0; i < len;) {
-        if (line[i] == '\033') {
-            while (i < len && line[i] != 'm')
-                i++;
-            i += i < len;
+        size_t own = pb_escape_length(line + i, len - i);
+        if (own) {
+            i += own;
             continue;
         }
         pb_glyph_read(line + i, len - i, &g);
@@ -54,14 +54,14 @@ void pb_screen_show(const char *text)
     int rows, columns;
 
     pb_screen_size(&rows, &columns);
-    fputs("\033[H", stdout);
+    printf("%s[H", pb_escape());
     for (int row = 0; row < rows && *text; row++) {
         size_t len = strcspn(text, "\n");
         fwrite(text, 1, bytes_in_columns(text, len, columns), stdout);
-        fputs(row + 1 < rows ? "\033[0m\033[K\n" : "\033[0m\033[K", stdout);
+        printf("%s%s[K%s", pb_style(PB_PLAIN), pb_escape(), row + 1 < rows ? "\n" : "");
         text += len + (text[len] == '\n');
     }
-    fputs("\033[J", stdout);
+    printf("%s[J", pb_escape());
     fflush(stdout);
 }
 

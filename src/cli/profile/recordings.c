@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/ending.h"
 #include "cli/print/rows.h"
+#include "print/outlet.h"
 #include "remote/runs.h"
 
 #include <errno.h>
@@ -93,7 +94,7 @@ static int stop_recorder(const struct pb_run_info *run, struct pb_err *err)
                 PATIENCE_MS / 1000);
     pb_ending_close(&recorder);
     if (r == 0)
-        printf("%s: ended\n", run->path);
+        pb_put_between(stdout, "", run->path, ": ended\n");
     return r < 0 ? r : 1;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/time.h"
 #include "cli/print/terminal.h"
+#include "print/outlet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,7 @@ void pb_progress_show(struct pb_progress *p, uint64_t scanned, uint64_t known)
     else
         snprintf(line, sizeof(line), "running, %.1f s (Ctrl-C stops it)", seconds);
     pb_terminal_size(STDERR_FILENO, &rows, &columns);
-    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    fprintf(stderr, "%s[G%.*s%s[K", pb_escape(), columns - 1, line, pb_escape());
     fflush(stderr);
     p->shown = true;
 }
@@ -60,7 +61,7 @@ void pb_progress_clear(struct pb_progress *p)
 {
     if (!p->shown)
         return;
-    fputs("\r\033[K", stderr);
+    fprintf(stderr, "%s[G%s[K", pb_escape(), pb_escape());
     fflush(stderr);
     p->shown = false;
 }

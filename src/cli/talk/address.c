@@ -7,6 +7,7 @@
 #include "control/message.h"
 #include "inject/doctor.h"
 #include "inject/session.h"
+#include "print/outlet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -175,7 +176,7 @@ int pb_address_stop_all(const struct pb_call *call, const char *kind, const char
     r = pb_address_stop(&session, kind, true, err);
     pb_session_done(&session);
     if (r == 0)
-        fprintf(stderr, "note: %s\n", otherwise);
+        pb_put_between(stderr, "note: ", otherwise, "\n");
     return r < 0 ? r : 0;
 }
 

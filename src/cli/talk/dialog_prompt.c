@@ -10,6 +10,8 @@
 #include "cli/print/terminal.h"
 #include "cli/stop.h"
 #include "control/message.h"
+#include "print/glyph.h"
+#include "print/outlet.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -25,11 +27,6 @@
 #define PATIENCE_MS 3000 /* then a note says what is waited for */
 #define GRACE_MS    1500 /* for an interrupt to take effect */
 #define PRESSES     3    /* of Ctrl-C for one input: the last one leaves the prompt */
-
-#define BOLD_RED "\033[1;31m"
-#define CYAN     "\033[36m"
-#define DIM      "\033[2m"
-#define PLAIN    "\033[0m"
 
 struct prompt {
     struct pb_dialog *dialog;
@@ -54,15 +51,15 @@ static void show_traceback(const char *text, size_t size, bool colour)
     while (size > 0) {
         const char *end = memchr(text, '\n', size);
         size_t n = end ? (size_t)(end - text) : size;
-        const char *paint = n > 8 && memcmp(text, "  File \"", 8) == 0      ? CYAN
-                            : n > 10 && memcmp(text, "Traceback ", 10) == 0 ? DIM
-                            : n > 0 && text[0] != ' '                       ? BOLD_RED
+        const char *paint = n > 8 && memcmp(text, "  File \"", 8) == 0      ? pb_style(PB_CYAN)
+                            : n > 10 && memcmp(text, "Traceback ", 10) == 0 ? pb_style(PB_DIM)
+                            : n > 0 && text[0] != ' '                       ? pb_style(PB_BOLD_RED)
                                                                             : NULL;
         if (colour && paint)
             fputs(paint, stderr);
         fwrite(text, 1, n, stderr);
         if (colour && paint)
-            fputs(PLAIN, stderr);
+            fputs(pb_style(PB_PLAIN), stderr);
         if (end)
             putc('\n', stderr);
         text += end ? n + 1 : n;
@@ -75,9 +72,16 @@ static void take_prompt(struct prompt *p, const char *text, size_t size)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < size && n + 1 < sizeof(p->ask); i++)
-        if ((unsigned char)text[i] >= ' ' && text[i] != 0x7f)
-            p->ask[n++] = text[i];
+    struct pb_glyph g;
+
+    for (size_t i = 0; i < size; i += g.bytes) {
+        pb_glyph_read(text + i, size - i, &g);
+        size_t length = strlen(g.shown);
+        if (n + length >= sizeof(p->ask))
+            break;
+        memcpy(p->ask + n, g.shown, length);
+        n += length;
+    }
     p->ask[n] = '\0';
     memset(p->more, ' ', sizeof(p->more));
     size_t dots = n > 4 ? n - 4 : 0;
