@@ -87,20 +87,72 @@ static int collect_answer(struct pb_client *client, pid_t pid, uint32_t id, stru
     }
 }
 
-/* Blanks strings and comments, so that no function is called for a word in them. */
+/* The end of a quoted text whose first character is at `from`. The quote twice is part of it. */
+static size_t end_of_quoted(const char *sql, size_t length, size_t from, char quote, bool escapes)
+{
+    for (size_t i = from; i < length; i++) {
+        if (escapes && sql[i] == '\\')
+            i++;
+        else if (sql[i] == quote && (i + 1 == length || sql[i + 1] != quote))
+            return i + 1;
+        else if (sql[i] == quote)
+            i++;
+    }
+    return length;
+}
+
+/* Comments may be nested. */
+static size_t end_of_comment(const char *sql, size_t length, size_t from)
+{
+    unsigned depth = 1;
+
+    for (size_t i = from; i + 1 < length; i++) {
+        bool opens = sql[i] == '/' && sql[i + 1] == '*', closes = sql[i] == '*' && sql[i + 1] == '/';
+        depth += opens;
+        depth -= closes;
+        if (depth == 0)
+            return i + 2;
+        i += opens || closes;
+    }
+    return length;
+}
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c & 0x80;
+}
+
+/* $$text$$ or $tag$text$tag$. 0: there is none at i. */
+static size_t end_of_dollars(const char *sql, size_t length, size_t i)
+{
+    size_t n = 1;
+
+    if (i > 0 && is_word(sql[i - 1]))
+        return 0;
+    while (i + n < length && is_word(sql[i + n]))
+        n++;
+    if (i + n >= length || sql[i + n++] != '$' || (sql[i + 1] >= '0' && sql[i + 1] <= '9'))
+        return 0;
+    const char *found = memmem(sql + i + n, length - i - n, sql + i, n);
+    return found ? (size_t)(found - sql) + n : length;
+}
+
+/* Blanks strings and comments, so that no function is called for a word in them. Quoted names stay. */
 static void keep_names(char *sql, size_t length)
 {
-    for (size_t i = 0; i < length; i++) {
-        const char *end = sql[i] == '\''                                         ? "'"
-                          : i + 1 < length && sql[i] == '-' && sql[i + 1] == '-' ? "\n"
-                          : i + 1 < length && sql[i] == '/' && sql[i + 1] == '*' ? "*/"
-                                                                                 : NULL;
-        if (!end)
-            continue;
-        char *from = sql + i, *found = memmem(from + 1, length - i - 1, end, strlen(end));
-        size_t n = found ? (size_t)(found - from) + strlen(end) : length - i;
-        memset(from, ' ', n);
-        i += n - 1;
+    for (size_t i = 0, end; i < length; i = end) {
+        char next = i + 1 < length ? sql[i + 1] : '\0';
+        bool escapes = i > 0 && (sql[i - 1] == 'e' || sql[i - 1] == 'E') && (i < 2 || !is_word(sql[i - 2]));
+        const char *line_end = sql[i] == '-' && next == '-' ? memchr(sql + i, '\n', length - i) : NULL;
+        end = sql[i] == '\''                 ? end_of_quoted(sql, length, i + 1, '\'', escapes)
+              : sql[i] == '/' && next == '*' ? end_of_comment(sql, length, i + 2)
+              : sql[i] == '-' && next == '-' ? (line_end ? (size_t)(line_end - sql) : length)
+              : sql[i] == '$'                ? end_of_dollars(sql, length, i)
+                                             : 0;
+        if (end)
+            memset(sql + i, ' ', end - i);
+        else
+            end = sql[i] == '"' ? end_of_quoted(sql, length, i + 1, '"', false) : i + 1;
     }
 }
 
@@ -388,20 +440,15 @@ static int read_lines(struct reading *r, struct pb_err *err)
     return error;
 }
 
-static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, const char *sql, size_t length,
+static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, const char *names, size_t length,
                       unsigned timeout_ms, struct pb_registered_failure *ret, struct pb_err *err)
 {
     struct reading r = {0};
     struct pb_err senseless;
     char objects[OBJECTS_SIZE];
-    _cleanup_free_ char *names = malloc(length + 1);
     int error = 0;
 
-    if (!names)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    memcpy(names, sql, length);
-    keep_names(names, length);
-    find_objects(sql, length, objects);
+    find_objects(names, length, objects);
     if (has_registered(live->arena_fd))
         error = ask_agent(ask, live->pid, names, length, PB_RUN_LIVE, timeout_ms, &r, err);
     if (error == 0 && objects[0])
@@ -427,9 +474,14 @@ int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources
                       size_t length, unsigned timeout_ms, struct pb_registered_failure *ret,
                       struct pb_err *err)
 {
+    _cleanup_free_ char *names = malloc(length + 1);
     char objects[OBJECTS_SIZE];
 
-    find_objects(sql, length, objects);
+    if (!names)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    memcpy(names, sql, length);
+    keep_names(names, length);
+    find_objects(names, length, objects);
     for (unsigned i = 0; i < sources->n; i++) {
         struct pb_live_source *live = &sources->at[i].live;
         char name[64];
@@ -437,7 +489,7 @@ int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources
             !(objects[0] || has_registered(live->arena_fd)))
             continue;
         struct pb_registered_failure failed = {0};
-        int r = ask_source(ask, live, sql, length, timeout_ms, &failed, err);
+        int r = ask_source(ask, live, names, length, timeout_ms, &failed, err);
         if (r == 0 && !failed.table[0])
             continue;
         if (sources->n == 1) {

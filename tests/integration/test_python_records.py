@@ -312,6 +312,14 @@ def test_a_function_gives_rows_at_the_moment_of_a_query():
         assert done.returncode == 1 and "table loader.broken: the function __main__.broken raised ValueError: no queue" in done.stderr
         done = jobs.probe("-t", job.pid, "query", "--timeout", "1", "SELECT * FROM loader.hangs")
         assert done.returncode == 1 and "table loader.hangs: the function __main__.hangs did not return in time" in done.stderr, done.stderr
+        # Names with the beginning of a comment or a string in them, each kind of string, and comments: what follows them is still read.
+        for column in ('"a--b"', '"it\'s"', '"a/*b"', '"a""--b"', "'x' /* '\"--/* */ */", "$$it's --$$", "$t$ $$ ' $t$", "e'it\\'s --'", "'it''s --'", "1 -- 'it\n"):
+            given = column if not column.startswith('"') else f"1 AS {column}"
+            assert rows(job.pid, f"SELECT {given}, n FROM jobs WHERE n = 2")[0]["n"] == 2, column
+        # And a name in a string or comment calls no function.
+        for unused in ("'loader.hangs'", "$$loader.hangs$$", "e'\\'loader.hangs'", "1 /* /* */ loader.hangs */"):
+            began = time.monotonic()
+            assert rows(job.pid, f"SELECT {unused}, n FROM jobs WHERE n = 2")[0]["n"] == 2 and time.monotonic() - began < 4 * jobs.SLOW, unused
         # One that fails and is not wanted, though it is named, is no failed query; and the next agent knows them all.
         assert rows(job.pid, "SELECT 'broken' AS x, count(*) AS n FROM empty") == [{"x": "broken", "n": 0}]
         assert rows(job.pid, "SELECT hex(raw) AS raw, text FROM odd") == [{"raw": "00FF", "text": "a\0b"}]
