@@ -65,6 +65,17 @@ static const struct source {
 };
 #define SOURCES (sizeof(sources) / sizeof(sources[0]))
 
+/* Job, node and role are names. "none", as some launchers leave it, is no rank: atoi would make it rank 0. */
+static int may_be(enum pb_identity_field field, const char *value, size_t len)
+{
+    if (field == PB_ID_JOB || field == PB_ID_NODE || field == PB_ID_ROLE)
+        return len > 0;
+    for (size_t i = 0; i < len; i++)
+        if (value[i] < '0' || value[i] > '9')
+            return 0;
+    return len > 0 && len < 10;
+}
+
 static void consider(const char *entry, size_t len, uint8_t best[PB_ID_FIELDS], struct pb_identity *id)
 {
     const char *equals = memchr(entry, '=', len);
@@ -75,7 +86,8 @@ static void consider(const char *entry, size_t len, uint8_t best[PB_ID_FIELDS], 
 
     for (size_t i = 0; i < SOURCES; i++) {
         const struct source *s = &sources[i];
-        if (strlen(s->variable) != name_len || memcmp(s->variable, entry, name_len) != 0 || value_len == 0)
+        if (strlen(s->variable) != name_len || memcmp(s->variable, entry, name_len) != 0 ||
+            !may_be(s->field, equals + 1, value_len))
             continue;
         if (i + 1 > best[s->field] && best[s->field] != 0)
             return;

@@ -113,6 +113,13 @@ static void names_that_only_look_like_it_do_not_count(void **state)
     struct pb_identity id;
     (void)state;
 
+    /* What is no number is no rank: the next launcher is asked. */
+    pb_identity_read(BLOCK("RANK=none\0LOCAL_RANK=-1\0WORLD_SIZE=0x10\0SLURM_PROCID=3\0ROLE_NAME=none"), &id);
+    assert_string_equal(id.value[PB_ID_RANK], "3");
+    assert_string_equal(id.launcher, "slurm");
+    assert_string_equal(id.value[PB_ID_LOCAL_RANK], "");
+    assert_string_equal(id.value[PB_ID_WORLD_SIZE], "");
+    assert_string_equal(id.value[PB_ID_ROLE], "none");
     pb_identity_read(BLOCK("MYRANK=1\0RANKING=2\0RANK\0RANK=\0=5"), &id);
     assert_string_equal(id.value[PB_ID_RANK], "");
     assert_string_equal(id.launcher, "");
