@@ -78,19 +78,30 @@ static bool missing_table(const char *error, char *ret, size_t size)
     return true;
 }
 
-/* Extracts the path from DuckDB's error about a damaged file: the first quoted text. */
+/* Whether DuckDB's error is about a damaged file, and which: the quoted text that ends in .parquet; "" where
+ * it names none, or only the beginning of its path. */
 static bool damaged_file(const char *error, char *ret, size_t size)
 {
-    static const char *const signs[] = {"No magic bytes found", "too small to be a Parquet file",
-                                        "Footer length error", "TProtocolException"};
-    const char *at = strchr(error, '\''), *end = at ? strstr(at, ".parquet'") : NULL;
+    static const char *const signs[] = {"No magic bytes found",   "too small to be a Parquet file",
+                                        "Footer length error",    "TProtocolException",
+                                        "file is likely corrupt", "Corrupted file",
+                                        "Decompression failure",  "Failed to read file"};
+    static const char ending[] = ".parquet";
     bool damaged = false;
 
+    ret[0] = '\0';
     for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++)
         damaged = damaged || strstr(error, signs[i]);
-    if (damaged && end)
-        snprintf(ret, size, "%.*s.parquet", (int)(end - at - 1), at + 1);
-    return damaged && end;
+    for (const char *at = error; damaged && (at = strstr(at, ending)); at++) {
+        const char *from = at;
+        if (at[sizeof(ending) - 1] != '\'' && at[sizeof(ending) - 1] != '"')
+            continue;
+        while (from > error && from[-1] != at[sizeof(ending) - 1])
+            from--;
+        snprintf(ret, size, "%.*s", (int)(at - from) + (int)sizeof(ending) - 1, from);
+        break;
+    }
+    return damaged;
 }
 
 void pb_hint(const struct pb_catalog *c, const char *error, unsigned timeout_ms, char *ret, size_t size)
@@ -100,9 +111,12 @@ void pb_hint(const struct pb_catalog *c, const char *error, unsigned timeout_ms,
     if (missing_table(error, name, sizeof(name)))
         hint_table(c, name, ret, size);
     else if (damaged_file(error, path, sizeof(path)))
-        snprintf(ret, size,
-                 "the archived file %s is damaged (remove it, or --archive none leaves archived rows out)",
-                 path);
+        snprintf(
+            ret, size,
+            path[0]
+                ? "the archived file %s is damaged (remove it, or --archive none leaves archived rows out)"
+                : "an archived file is damaged%s (--archive none leaves archived rows out)",
+            path);
     else if (strstr(error, "INTERRUPT") && !timeout_ms)
         /* When a thread fails while rows are sent, DuckDB stops the others, and sometimes reports only
          * that. */

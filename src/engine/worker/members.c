@@ -25,7 +25,7 @@ void pb_members_done(struct pb_members *m)
 
 static uint32_t hash_of(const char *data, uint32_t length)
 {
-    uint64_t h = 1469598103934665603ull;
+    uint64_t h = 14695981039346656037ull;
     for (uint32_t i = 0; i < length; i++)
         h = (h ^ (unsigned char)data[i]) * 1099511628211ull;
     return (uint32_t)(h ^ h >> 32);

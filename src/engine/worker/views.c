@@ -22,7 +22,7 @@ static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
 
 static uint64_t signature_of(const struct pb_catalog *c, const struct pb_cat_table *t)
 {
-    uint64_t h = hash_bytes(1469598103934665603ull, &c->ranks, 1);
+    uint64_t h = hash_bytes(14695981039346656037ull, &c->ranks, 1);
 
     for (unsigned i = 0; i < t->ncolumns; i++) {
         h = hash_bytes(h, t->columns[i].name, strlen(t->columns[i].name) + 1);
