@@ -641,19 +641,15 @@ def test_a_damaged_file_is_named(writer):
     for text in (b"", b"nothing of ours", whole[:-6], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
         w.files()[0].write_bytes(text)
         done = w.probe("-t", w.pid, "query", "SELECT count(*) FROM test.stream")
-        assert done.returncode == 1 and done.stderr == (f"probing: query: the archived file {w.files()[0]} is damaged "
-                                                        "(remove it, or --archive none leaves archived rows out)\n"), done.stderr
-    # Bytes that have changed anywhere: rows, or one line that says so.
+        told = f"probing: query: the archived file {w.files()[0]} is damaged (remove it, or --archive none leaves archived rows out)\n"
+        assert (done.returncode, done.stderr) == (1, told)
     chance = random.Random(1)
-    for _ in range(40):
-        flipped = bytearray(whole)
-        for _ in range(chance.choice((1, 3, 10))):
-            flipped[chance.randrange(len(whole))] ^= chance.randrange(1, 256)
-        w.files()[0].write_bytes(flipped)
+    for _ in range(40):  # bytes that have changed anywhere: rows, or one line that says so
+        at = chance.sample(range(len(whole)), chance.choice((1, 3, 10)))
+        w.files()[0].write_bytes(bytes(byte ^ 0x55 if i in at else byte for i, byte in enumerate(whole)))
         done = w.probe("-t", w.pid, "query", "SELECT * FROM test.stream")
         assert done.returncode == 0 or ("archived file" in done.stderr and "is damaged" in done.stderr and done.stderr.count("\n") == 1), done.stderr
-    w.files()[0].unlink()
-    assert w.count() == (3000, 0, 2999)
+    assert w.files()[0].unlink() or w.count() == (3000, 0, 2999)
 
 
 def test_a_query_reads_the_archive_and_no_other_file(writer, tmp_path):
