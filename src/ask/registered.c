@@ -91,12 +91,9 @@ static int collect_answer(struct pb_client *client, pid_t pid, uint32_t id, stru
 static size_t end_of_quoted(const char *sql, size_t length, size_t from, char quote, bool escapes)
 {
     for (size_t i = from; i < length; i++) {
-        if (escapes && sql[i] == '\\')
-            i++;
-        else if (sql[i] == quote && (i + 1 == length || sql[i + 1] != quote))
+        if (sql[i] == quote && (i + 1 == length || sql[i + 1] != quote))
             return i + 1;
-        else if (sql[i] == quote)
-            i++;
+        i += sql[i] == quote || (escapes && sql[i] == '\\');
     }
     return length;
 }
