@@ -33,8 +33,10 @@ enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV }
 struct pb_call {
     struct pb_ask ask;
     const struct pb_command *command;
-    const char *target;        /* as given, NULL: none */
-    const char *token_file;    /* token of a service on another machine */
+    const char *target;     /* as given, NULL: none */
+    const char *served_at;  /* HOST:PORT of the service that runs this command for a tool elsewhere; NULL */
+    struct pb_err which;    /* served_at without a process, and none could be chosen: why */
+    const char *token_file; /* token of a service on another machine */
     const char *ranks, *nodes; /* of a cluster: which of them; NULL: all */
     bool all;
     enum pb_format format;
@@ -57,7 +59,8 @@ enum pb_command_flags {
     PB_CMD_PROBED = 256,    /* --all without a target means every probed process */
     PB_CMD_CLUSTER = 512,   /* works on the ranks of a cluster: -t cluster */
     PB_CMD_LABELS = 128,    /* the command reads the target's rank itself, or does not show it */
-    PB_CMD_BYTES = 1024     /* prints bytes of a program, or for one: they go into a pipe as they are */
+    PB_CMD_BYTES = 1024,    /* prints bytes of a program, or for one: they go into a pipe as they are */
+    PB_CMD_SERVED = 2048    /* with MAY_TARGET: of -t HOST:PORT it is about the process of the service */
 };
 
 struct pb_command {

@@ -9,6 +9,7 @@
 #include "cli/parse.h"
 #include "cli/print/rows.h"
 #include "cli/remote.h"
+#include "cli/served.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -80,6 +81,8 @@ static int run_call(struct pb_call *call)
         r = pb_fail(&err, PB_USAGE, "the target is empty (give a pid, or text of its command line)");
     else if (call->ranks || call->nodes)
         r = pb_fail(&err, PB_USAGE, "--ranks and --nodes go with -t cluster");
+    else if (pb_served_must_choose(call))
+        r = pb_served_choose(call, &err);
     else if (call->target)
         r = pb_targets_resolve(&call->ask, call->target, call->all, command->flags & PB_CMD_DEAD,
                                &call->targets, &err);

@@ -7,6 +7,7 @@
 
 #include "cli/cluster/job.h"
 #include "cli/remote.h"
+#include "cli/served.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -242,6 +243,8 @@ static int check_args(const struct pb_call *call, struct pb_err *err)
         return pb_fail(err, PB_USAGE, "'%s' is one word too many. Usage: probing %s%s %s",
                        call->args[c->max_args], c->flags & PB_CMD_TARGET ? "-t TARGET " : "", c->name,
                        c->synopsis);
+    if (call->served_at) /* served.c chooses the process */
+        return 0;
     if (c->flags & PB_CMD_TARGET && !call->target)
         return pb_fail(err, PB_USAGE, "which process? (-t PID, or probing PID %s; probing list shows them)",
                        c->name);
@@ -286,6 +289,7 @@ int pb_parse(int argc, char **argv, struct pb_call *ret, struct pb_err *err)
             call.args[call.nargs++] = word;
         }
     }
+    pb_served_split(&call);
     *ret = call;
     return check_args(&call, err);
 }

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "cli/cli.h"
 #include "cluster/token.h"
 #include "control/relay.h"
 
@@ -40,36 +41,70 @@ struct file {
 struct remote {
     struct pb_relay relay;
     char host[256], port[16], id[128];
+    char token[PB_SERVICE_TOKEN]; /* "": none is sent */
+    bool own;                     /* the user's own service, by its unix socket */
     struct file files[FILES];
     size_t nfiles;
     bool terminal, input_ended;
     struct termios before;
 };
 
-bool pb_remote_is(const char *target)
-{
-    const char *slash = strchr(target, '/');
-    size_t n = slash ? (size_t)(slash - target) : strlen(target);
-    const char *colon = memrchr(target, ':', n);
+/* [http://]HOST:PORT[/[PID]][?token=TOKEN]: the parts, and the port as a number. */
+struct address {
+    const char *host, *port, *id, *token;
+    int host_length, id_length;
+    unsigned long number;
+    bool tls;
+};
 
-    if (!colon || colon == target || colon + 1 == target + n)
+static bool parse_address(const char *target, struct address *ret)
+{
+    struct address a = {.tls = strncmp(target, "https://", 8) == 0};
+
+    a.host = target + (a.tls ? 8 : strncmp(target, "http://", 7) == 0 ? 7 : 0);
+    size_t n = strcspn(a.host, "/?");
+    const char *end = a.host + n, *colon = memrchr(a.host, ':', n);
+    if (!colon || colon == a.host || colon + 1 == end ||
+        strspn(colon + 1, "0123456789") != (size_t)(end - colon - 1))
         return false;
-    return strspn(colon + 1, "0123456789") == (size_t)(target + n - colon - 1);
+    a.host_length = (int)(colon - a.host);
+    if (a.host[0] == '[' && colon[-1] == ']') {
+        a.host++;
+        a.host_length -= 2;
+    }
+    a.port = colon + 1;
+    a.number = strtoul(a.port, NULL, 10);
+    a.id = *end == '/' ? end + 1 : end;
+    const char *mark = strstr(a.id, "?token=");
+    a.id_length = (int)(mark ? mark - a.id : (long)strlen(a.id));
+    a.token = mark ? mark + strlen("?token=") : "";
+    *ret = a;
+    return true;
 }
 
-static void split_target(struct remote *r, const char *target)
+bool pb_remote_is(const char *target)
 {
-    const char *slash = strchr(target, '/');
-    size_t n = slash ? (size_t)(slash - target) : strlen(target);
-    const char *colon = memrchr(target, ':', n);
-    size_t host = (size_t)(colon - target);
+    struct address a;
+    return parse_address(target, &a);
+}
 
-    if (target[0] == '[' && target[host - 1] == ']')
-        snprintf(r->host, sizeof(r->host), "%.*s", (int)host - 2, target + 1);
-    else
-        snprintf(r->host, sizeof(r->host), "%.*s", (int)host, target);
-    snprintf(r->port, sizeof(r->port), "%.*s", (int)(target + n - colon - 1), colon + 1);
-    snprintf(r->id, sizeof(r->id), "%s", slash ? slash + 1 : "");
+static int split_target(struct remote *r, const char *target, struct pb_err *err)
+{
+    struct address a;
+
+    if (!parse_address(target, &a) || a.number == 0 || a.number > 65535)
+        return pb_fail(err, PB_USAGE, "there is no port %.40s (HOST:PORT has one from 1 to 65535)",
+                       strrchr(target, ':') + 1);
+    if (a.tls)
+        return pb_fail(err, PB_USAGE,
+                       "probing -t speaks no TLS: go through ssh -L PORT:SOCKET %.*s and -t localhost:PORT, "
+                       "with the socket of serve --status",
+                       a.host_length, a.host);
+    snprintf(r->host, sizeof(r->host), "%.*s", a.host_length, a.host);
+    snprintf(r->port, sizeof(r->port), "%lu", a.number);
+    snprintf(r->id, sizeof(r->id), "%.*s", a.id_length, a.id);
+    snprintf(r->token, sizeof(r->token), "%.*s", (int)strcspn(a.token, "&"), a.token);
+    return 0;
 }
 
 /* --- connecting to the service --- */
@@ -83,7 +118,10 @@ static int connect_service(struct remote *r, struct pb_err *err)
         return pb_fail(err, -EHOSTUNREACH, "host not found: %s: %s", r->host, gai_strerror(e));
     int last = EHOSTUNREACH;
     r->relay.socket = -1;
-    for (struct addrinfo *a = found; a && r->relay.socket < 0; a = a->ai_next) {
+    for (struct addrinfo *a = found; a && r->relay.socket < 0 && !r->token[0]; a = a->ai_next)
+        r->relay.socket = pb_service_own_connect(a->ai_addr, a->ai_addrlen, 0);
+    r->own = r->relay.socket >= 0;
+    for (struct addrinfo *a = found; a && !r->own && r->relay.socket < 0; a = a->ai_next) {
         int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
         if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0)
             r->relay.socket = fd;
@@ -112,20 +150,18 @@ static int report_refusal(const char *answer, struct pb_err *err)
 }
 
 /* Reads the head of the answer byte by byte: frames follow it directly. */
-static int upgrade_connection(struct remote *r, const char *token_file, struct pb_err *err)
+static int upgrade_connection(struct remote *r, struct pb_err *err)
 {
-    char text[ANSWER_MAX], token[PB_SERVICE_TOKEN];
+    char text[ANSWER_MAX];
     size_t n = 0;
 
-    int e = pb_service_token(token_file, token, err);
-    if (e < 0)
-        return e;
     int length = snprintf(
         text, sizeof(text),
         "GET /api/v1/command HTTP/1.1\r\nHost: %s:%s\r\nConnection: Upgrade\r\nUpgrade: " PB_RELAY_NAME "\r\n"
-        "Authorization: Bearer %s\r\n\r\n",
-        strchr(r->host, ':') ? "localhost" : r->host, r->port, token);
-    e = pb_relay_put(&r->relay, text, (size_t)length);
+        "%s%s%s\r\n",
+        r->own || strchr(r->host, ':') ? "localhost" : r->host, r->port,
+        r->token[0] ? "Authorization: Bearer " : "", r->token, r->token[0] ? "\r\n" : "");
+    int e = pb_relay_put(&r->relay, text, (size_t)length);
     while (e == 0 && n < sizeof(text) - 1) {
         e = pb_relay_take(&r->relay, text + n, 1);
         text[++n] = '\0';
@@ -268,7 +304,7 @@ static const char *file_in(const char *word, bool *ret_written, bool *ret_next)
     return NULL;
 }
 
-/* Replaces HOST:PORT/PID by the pid; HOST:PORT alone is removed. */
+/* Replaces HOST:PORT/PID by what the command there knows of it (served.h). */
 static bool add_target(struct line *l, const struct remote *r, char **argv, int *at, const char *target)
 {
     const char *word = argv[*at];
@@ -280,10 +316,13 @@ static bool add_target(struct line *l, const struct remote *r, char **argv, int 
 
     if (strcmp(given, target) != 0)
         return false;
-    if (r->id[0]) {
-        add_word(l, "-t");
-        add_word(l, r->id);
-    }
+    char served[sizeof(r->host) + sizeof(r->port) + sizeof(r->id) + sizeof(PB_RELAY_TARGET) + 4];
+    bool brackets = strchr(r->host, ':');
+
+    snprintf(served, sizeof(served), PB_RELAY_TARGET "%s%s%s:%s%s%s", brackets ? "[" : "", r->host,
+             brackets ? "]" : "", r->port, r->id[0] ? "/" : "", r->id);
+    add_word(l, "-t");
+    add_word(l, served);
     *at += next;
     return true;
 }
@@ -440,10 +479,13 @@ int pb_remote_run(int argc, char **argv, const char *target, const char *token_f
     sigset_t wanted;
     int status = 1;
 
-    split_target(&r, target);
-    int e = connect_service(&r, err);
+    int e = split_target(&r, target, err);
+    if (e == 0 && (!r.token[0] || token_file))
+        e = pb_service_token(token_file, r.token, err);
     if (e == 0)
-        e = upgrade_connection(&r, token_file, err);
+        e = connect_service(&r, err);
+    if (e == 0)
+        e = upgrade_connection(&r, err);
     if (e == 0)
         e = send_command(&r, argc, argv, target, err);
     if (e == 0) {

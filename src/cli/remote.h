@@ -5,7 +5,7 @@
 
 struct pb_err;
 
-/* HOST:PORT or HOST:PORT/PID. */
+/* HOST:PORT or HOST:PORT/PID; http:// may stand before it, as in the address that a service prints. */
 bool pb_remote_is(const char *target);
 
 /* token_file: where the service's token is; NULL: found as docs/service.md says.

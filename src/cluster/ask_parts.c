@@ -193,7 +193,7 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
     uint64_t begun = pb_now_ns();
     _cleanup_(parts_done) struct parts parts = {.c = c};
     _cleanup_free_ char *line = NULL;
-    char token[PB_SERVICE_TOKEN] = "";
+    char token[PB_SERVICE_TOKEN] = "", own_token[PB_SERVICE_TOKEN];
     struct rlimit before;
     size_t length;
 
@@ -208,7 +208,9 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
                                            .result = &result,
                                            .begun = begun,
                                            .deadline = begun + limit * PB_NS_PER_MS};
+    pb_service_own_token(own_token);
     parts.plan.link.token = token;
+    parts.plan.link.own_token = own_token;
     parts.plan.most_open = pb_links_raise_limit(&before);
     result.nodes = calloc(c->nnodes + 1, sizeof(*result.nodes));
     r = result.nodes ? ask_parts(&parts) : -ENOMEM;

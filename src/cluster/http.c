@@ -1,6 +1,7 @@
 /* http: a question to a service, as one request; see link.h. What answers may be anything that listens there.
  */
 #include "cluster/link.h"
+#include "cluster/token.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -29,7 +30,13 @@ int pb_link_connect(const char *address, int *ret_fd)
     snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - (brackets ? 2 : 0), address + brackets);
     if (getaddrinfo(host, colon + 1, &hints, &found) != 0)
         return -EINVAL;
-    int r = 0, fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int r = 0, fd = pb_service_own_connect(found->ai_addr, found->ai_addrlen, SOCK_NONBLOCK);
+    if (fd >= 0) {
+        freeaddrinfo(found);
+        *ret_fd = fd;
+        return 0;
+    }
+    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || (connect(fd, found->ai_addr, found->ai_addrlen) < 0 && errno != EINPROGRESS))
         r = -errno;
     freeaddrinfo(found);
@@ -45,13 +52,16 @@ int pb_link_connect(const char *address, int *ret_fd)
 
 int pb_link_request(const struct pb_link_plan *plan, size_t node, char **ret, size_t *ret_length)
 {
+    const char *kept = plan->c->nodes[node].token;
+    bool own = plan->own_token[0] && strcmp(kept, plan->own_token) == 0; /* token.h: never sent */
+    const char *token = kept[0] && !own ? kept : plan->token;
     char *text;
 
+    /* Host: a unix socket has no other name, and every service answers to this one. */
     int n = asprintf(&text,
-                     "POST /api/v1/cluster HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"
+                     "POST /api/v1/cluster HTTP/1.1\r\nHost: localhost\r\n%s%s%s"
                      "Content-Type: text/plain\r\nContent-Length: %zu\r\nConnection: %s\r\n\r\n%s",
-                     plan->c->nodes[node].address,
-                     plan->c->nodes[node].token[0] ? plan->c->nodes[node].token : plan->token, plan->length,
+                     token[0] ? "Authorization: Bearer " : "", token, token[0] ? "\r\n" : "", plan->length,
                      plan->keep ? "keep-alive" : "close", plan->question);
     if (n < 0)
         return -ENOMEM;

@@ -12,9 +12,10 @@ struct pb_link_plan {
     const char *question; /* a line of base64 */
     size_t length;
     unsigned deadline_ms;
-    const char *token; /* of services */
-    bool keep;         /* the link stays for the next question */
-    bool holds;        /* what is started stays (pb_link_hold) */
+    const char *token;     /* of services */
+    const char *own_token; /* of the user's own service on this machine, "" where there is none */
+    bool keep;             /* the link stays for the next question */
+    bool holds;            /* what is started stays (pb_link_hold) */
 };
 
 /* Starts the launcher for one node, or (node -1) for all that are selected. Its children and it are a process

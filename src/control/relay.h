@@ -8,6 +8,10 @@
 #include <stdint.h>
 
 #define PB_RELAY_NAME "probing-command"
+/* Before the HOST:PORT[/TARGET] of a tool elsewhere, in its -t: a process of the machine of the service. */
+#define PB_RELAY_TARGET "served:"
+/* The environment variable by which the service names its own target to such a command. */
+#define PB_RELAY_SERVED "PROBING_SERVED"
 /* The folder in which the user's service keeps its token, below that of own_folder.h. */
 #define PB_SERVE_FOLDER "probing-serve"
 #define PB_RELAY_HEAD   5

@@ -102,6 +102,7 @@ struct command {
     struct pb_relay relay;
     char folder[PB_SERVE_PATH + 32];
     char term[64];
+    char served[128];                /* PROBING_SERVED=TARGET: the service's own target; "": none */
     char *words[PB_RELAY_WORDS + 2]; /* into text; the first is the program */
     struct pb_as as;
     size_t nwords, uploaded;
@@ -141,6 +142,8 @@ static int take_arguments(struct command *c, const char *bytes, size_t n)
         return -ENOMEM;
     memcpy(c->text, bytes, n);
     snprintf(c->term, sizeof(c->term), "TERM=%s", c->text);
+    if (c->s->offer.target && !c->as.uid)
+        snprintf(c->served, sizeof(c->served), PB_RELAY_SERVED "=%s", c->s->offer.target);
     c->words[c->nwords++] = c->s->program;
     for (size_t at = strlen(c->text) + 1; at < n; at += strlen(c->text + at) + 1) {
         if (c->nwords > PB_RELAY_WORDS)
@@ -246,12 +249,15 @@ static char **make_environment(struct command *c)
 
     while (environ[n])
         n++;
-    char **ret = calloc(n + 2, sizeof(*ret)), **to = ret;
+    char **ret = calloc(n + 3, sizeof(*ret)), **to = ret;
     if (!ret)
         return NULL;
     *to++ = c->term;
+    if (c->served[0])
+        *to++ = c->served;
     for (size_t i = 0; i < n; i++)
-        if (strncmp(environ[i], "TERM=", 5) != 0)
+        if (strncmp(environ[i], "TERM=", 5) != 0 &&
+            strncmp(environ[i], PB_RELAY_SERVED "=", sizeof(PB_RELAY_SERVED)) != 0)
             *to++ = environ[i];
     return ret;
 }

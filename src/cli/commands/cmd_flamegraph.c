@@ -265,6 +265,6 @@ const struct pb_command pb_cmd_flamegraph = {
                "probing flamegraph --diff monday.folded tuesday.folded -o diff.svg",
     .options = options,
     .max_args = 2,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
+    .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
 };

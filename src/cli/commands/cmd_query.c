@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/query/query_prompt.h"
 #include "cli/query/query_run.h"
+#include "cli/served.h"
 #include "engine/shared/wire.h"
 
 #include <errno.h>
@@ -120,6 +121,8 @@ static int run_with(const struct pb_call *call, const struct pb_query_options *o
     int r = read_sql(call, &sql, &length, err);
     if (r < 0)
         return r;
+    if (call->which.text[0] && pb_served_needs_process(sql, length))
+        return pb_fail(err, PB_USAGE, "%s, or --all", call->which.text);
     if (o->watch_ms)
         return pb_query_watch(call, o, sql, length, err);
     if (o->output)
@@ -198,6 +201,7 @@ const struct pb_command pb_cmd_query = {
                "probing -t 4711 query --format csv -o rows.csv -f report.sql",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
+    .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER |
+             PB_CMD_CLUSTER,
     .run = run,
 };

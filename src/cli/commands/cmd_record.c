@@ -190,6 +190,6 @@ const struct pb_command pb_cmd_record = {
     .example = "probing -t 4711 record --background --watchdog 60s\n"
                "probing flamegraph --from 4711 --since '5m ago' -o hang.svg",
     .options = options,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
+    .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
 };
