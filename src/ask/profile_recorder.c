@@ -52,7 +52,8 @@ static int open_tables(struct pb_profile_recorder *r, struct pb_err *err)
                                            .npids = targets->n,
                                            .command = facts->title,
                                            .rate = facts->rate,
-                                           .clock = facts->clock};
+                                           .clock = facts->clock,
+                                           .shown = r->options.shown};
     int result = pb_store_new(&store, &r->store, err);
     return result < 0 ? result : pb_meter_start(pb_store_arena(r->store), pids, targets->n, &r->meter, err);
 }

@@ -17,6 +17,7 @@ struct pb_profile_recorder_options {
     uint64_t size;        /* of the tables, bytes; 0: 64 MB */
     uint64_t watchdog_ns; /* keep the stacks of a process without progress for this long; 0: off */
     size_t memory_max;    /* of names and stacks; 0: 128 MiB */
+    bool shown;           /* /flamegraph shows it at once (pprof) */
     bool follow_rate;     /* change to the new rate when probing.sample_rate of the first process changes */
 };
 

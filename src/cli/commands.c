@@ -14,6 +14,7 @@
     X(backtrace)                                                                                             \
     X(core)                                                                                                  \
     X(flamegraph)                                                                                            \
+    X(pprof)                                                                                                 \
     X(top)                                                                                                   \
     X(torch)                                                                                                 \
     X(track)                                                                                                 \

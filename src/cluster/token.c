@@ -95,9 +95,7 @@ static bool is_of_this_machine(const struct sockaddr *at, socklen_t size)
     return fd >= 0 && bind(fd, (struct sockaddr *)&any_port, size) == 0;
 }
 
-/* Whether SCHEME://HOST:PORT, as the service has written it, is that address. A name stands for all addresses
- * of this machine. */
-static bool listens_at(const char *url, const struct sockaddr *at, socklen_t size)
+bool pb_service_is_at(const char *url, const struct sockaddr *at, socklen_t size)
 {
     const struct sockaddr_in *v4 = (const void *)at;
     const struct sockaddr_in6 *v6 = (const void *)at;
@@ -132,7 +130,7 @@ int pb_service_own_connect(const struct sockaddr *at, socklen_t size, int flags)
     if (folder < 0)
         return -ENOENT;
     read_line(folder, "address", url, sizeof(url));
-    if (!listens_at(url, at, size))
+    if (!pb_service_is_at(url, at, size))
         return -ENOENT;
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
     /* By the folder's descriptor: a socket's name has room for 107 characters only. */

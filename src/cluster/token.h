@@ -4,6 +4,7 @@
  * service is asked by its unix socket, since what listens at its address may be another user's by now. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/socket.h>
 
 struct pb_err;
@@ -16,6 +17,10 @@ int pb_service_token(const char *given, char ret[PB_SERVICE_TOKEN], struct pb_er
 
 /* The token of the user's own service on this machine; "": there is none. */
 void pb_service_own_token(char ret[PB_SERVICE_TOKEN]);
+
+/* Whether SCHEME://HOST:PORT, as a service of this machine has written it, is that address. A name stands for
+ * all addresses of this machine. */
+bool pb_service_is_at(const char *url, const struct sockaddr *at, socklen_t size);
 
 /* A connection to the user's own service, by its unix socket, where its address is this one. The kernel has
  * said that the peer is this user. flags: SOCK_NONBLOCK or 0. -ENOENT: no service of the user's is there. */

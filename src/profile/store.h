@@ -26,6 +26,7 @@ struct pb_store_options {
     const char *command;
     double rate;
     const char *clock; /* "wall", "CPU", "GIL": what its samples count */
+    bool shown;        /* by /flamegraph, at once (pprof) */
 };
 
 /* Makes the run directory and the tables. */

@@ -54,6 +54,7 @@ static int write_about(int dir_fd, const struct pb_store_options *o, const struc
     for (size_t i = 1; i < o->npids && i < PIDS_MAX; i++)
         fprintf(out, ",%d", (int)o->pids[i]);
     fprintf(out, "\nrate=%.17g\nclock=%s\n", o->rate, o->clock ? o->clock : "wall");
+    fprintf(out, "shown=%d\n", o->shown);
     fprintf(out, "clock_monotonic=%llu\nclock_boot=%llu\nclock_utc=%lld\n",
             (unsigned long long)now.monotonic_ns, (unsigned long long)now.boot_ns, (long long)now.utc_ns);
     put(out, "command", o->command);

@@ -2,6 +2,7 @@
 #include "serve/answer.h"
 
 #include "print/records.h"
+#include "serve/routes.h"
 
 #include <microhttpd.h>
 #include <string.h>
@@ -69,6 +70,65 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
     if (response && allowed)
         MHD_add_response_header(response, "Allow", allowed);
     return pb_answer(c, status, response, "application/json");
+}
+
+/* For a text of XML. Control characters and what may be no UTF-8 would make it none. */
+static void put_xml(FILE *out, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strchr("<>&", text[i]))
+            fprintf(out, "&#%d;", text[i]);
+        else
+            putc(text[i] >= ' ' && text[i] < 0x7f ? text[i] : '?', out);
+}
+
+enum MHD_Result pb_answer_picture_of_error(struct MHD_Connection *c, unsigned status, const char *message)
+{
+    enum { LINE = 100, HEIGHT = 22 };
+    char *text = NULL;
+    size_t size = 0, y = 2 * HEIGHT;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return MHD_NO;
+    fprintf(out,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
+            "width=\"900\" height=\"%zu\" font-family=\"monospace\" font-size=\"14\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
+            "<text x=\"10\" y=\"%d\">error %u (%s)</text>\n",
+            (strlen(message) / (LINE / 2) + 3) * HEIGHT, HEIGHT, status, pb_answer_code(status));
+    for (size_t n; *message; message += n + (message[n] == ' '), y += HEIGHT) {
+        n = strnlen(message, LINE);
+        const char *space = message[n] ? memrchr(message, ' ', n) : NULL;
+        n = space && space - message > LINE / 2 ? (size_t)(space - message) : n;
+        fprintf(out, "<text x=\"10\" y=\"%zu\">", y);
+        put_xml(out, message, n);
+        fputs("</text>\n", out);
+    }
+    fputs("</svg>\n", out);
+    fclose(out);
+    return pb_answer(c, status, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE),
+                     "image/svg+xml");
+}
+
+static bool asks_for_picture(struct MHD_Connection *c, const struct pb_route *route)
+{
+    const char *format = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "format"),
+               *accept = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Accept");
+
+    if (!route || !route->forms || strcmp(route->forms->name, "svg") != 0)
+        return false;
+    return format ? strcmp(format, "svg") == 0 : !accept || !strstr(accept, "json");
+}
+
+enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offer *o, const char *method,
+                                  const char *path, unsigned status, const char *why)
+{
+    char variable[PB_ROUTE_VARIABLE], allowed[64];
+
+    if (asks_for_picture(c, pb_route_find(method, path, o, variable, allowed)))
+        return pb_answer_picture_of_error(c, status, why);
+    return pb_answer_error(c, status, why, NULL);
 }
 
 /* A text that a function writes. */

@@ -17,6 +17,13 @@ enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_
 enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const char *message,
                                 const char *allowed);
 
+/* The same as a picture, for who writes the answer into a file of one. */
+enum MHD_Result pb_answer_picture_of_error(struct MHD_Connection *c, unsigned status, const char *message);
+
+/* An error of a request that is refused before its route is taken, as a picture where it asks for one. */
+enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offer *o, const char *method,
+                                  const char *path, unsigned status, const char *why);
+
 /* The word for an error in it. */
 const char *pb_answer_code(unsigned status);
 

@@ -258,7 +258,7 @@ static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *
     const struct pb_gate *gate = l->is_unix ? &l->s->unix_gate : &l->s->gate;
     unsigned status = pb_gate_check(gate, &h.knock, &why);
     if (status)
-        return pb_answer_error(c, status, why, NULL);
+        return pb_answer_refusal(c, &l->s->offer, method, path, status, why);
     if (pb_gate_is_login(gate, &h.knock))
         return pb_login(c, gate, path, h.knock.host, l->cert != NULL);
     *ret = calloc(1, sizeof(**ret));

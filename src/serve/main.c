@@ -2,13 +2,14 @@
  *
  * probing-serve [-b] [-r] [-m] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-C CORES]
  * [-R HZ [-W TIME]] [-A [-D DAYS]] [-S SOCKET] [-n NAME]... [ADDRESS]
- * probing-serve --status | --stop
+ * probing-serve --status | --stop | --check ADDRESS
  * probing-serve --as UID GID COMMAND ... (by itself, for another user: as.h) */
 #include "base/children.h"
 #include "base/cleanup.h"
 #include "base/ending.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "cluster/token.h"
 #include "print/outlet.h"
 #include "serve/as.h"
 #include "serve/errand.h"
@@ -36,6 +37,7 @@ enum { BIND_TRIES = 40, BIND_AGAIN_MS = 50, STOP_MS = 10000 };
 struct options {
     const char *address, *token_file, *cert, *key;
     const char *shared; /* a socket for all users of the machine; NULL: none */
+    const char *check;  /* only whether it can listen at this address */
     bool background, status, stop;
     struct pb_watch_plan watch;
 };
@@ -73,9 +75,12 @@ static int resolve(const char *text, struct sockaddr_storage *ret, socklen_t *re
             host[n - 2] = '\0';
         }
     }
+    if (strspn(port, "0123456789") == strlen(port) && strtoul(port, NULL, 10) > 65535)
+        return pb_fail(err, -EINVAL, "%.200s is no address to listen at: ports end at 65535", text);
     int r = getaddrinfo(host, port, &hints, &found);
     if (r != 0)
-        return pb_fail(err, -EINVAL, "%s is no address to listen at: %s (HOST:PORT)", text, gai_strerror(r));
+        return pb_fail(err, -EINVAL, "%.200s is no address to listen at: %s (HOST:PORT)", text,
+                       gai_strerror(r));
     memcpy(ret, found->ai_addr, found->ai_addrlen);
     *ret_size = found->ai_addrlen;
     freeaddrinfo(found);
@@ -330,6 +335,26 @@ static int show_status(struct pb_err *err)
     return 0;
 }
 
+/* Before a service is started for somebody: an address that it cannot have is found out without it. */
+static int check_address(const char *address, struct pb_err *err)
+{
+    char running[PB_SERVE_PATH], folder[PB_SERVE_PATH];
+    struct sockaddr_storage at = {0};
+    socklen_t n;
+    pid_t pid;
+
+    int r = resolve(address, &at, &n, err);
+    if (r < 0 || pb_home_find(running, folder, &pid) < 0 || !pid || !running[0])
+        return r;
+    bool any_port = ((const struct sockaddr_in *)&at)->sin_port == 0; /* at the same place in sockaddr_in6 */
+    if (any_port || pb_service_is_at(running, (const struct sockaddr *)&at, n))
+        return 0;
+    return pb_fail(
+        err, -EEXIST,
+        "your service runs already, at %.200s: %.100s is not served (probing serve --stop ends it)", running,
+        address);
+}
+
 static int stop_service(struct pb_err *err)
 {
     char address[PB_SERVE_PATH], folder[PB_SERVE_PATH];
@@ -358,7 +383,9 @@ static int take_options(int argc, char **argv, struct options *o, struct pb_serv
         o->status = o->status || strcmp(argv[i], "--status") == 0;
         o->stop = o->stop || strcmp(argv[i], "--stop") == 0;
     }
-    if (o->status || o->stop)
+    if (argc == 3 && strcmp(argv[1], "--check") == 0)
+        o->check = argv[2];
+    if (o->status || o->stop || o->check)
         return 0;
     while ((option = getopt(argc, argv, "brma:T:c:k:n:C:R:W:D:S:A")) >= 0)
         switch (option) {
@@ -429,9 +456,11 @@ int main(int argc, char **argv)
         r = show_status(&err);
     else if (o.stop)
         r = stop_service(&err);
+    else if (o.check)
+        r = check_address(o.check, &err);
     else
         r = find_program(&s, &err);
-    if (r == 0 && !o.status && !o.stop)
+    if (r == 0 && !o.status && !o.stop && !o.check)
         r = o.background ? serve_in_background(&s, &o, &err) : serve(&s, &o, -1, &err);
     if (r < 0)
         pb_put_between(stderr, "probing: serve: ", pb_err_text(&err, r), "\n");

@@ -61,6 +61,8 @@ enum MHD_Result pb_request_fail(struct pb_request *q, unsigned status, const cha
     size_t size = 0;
     FILE *out = q->route->fail ? open_memstream(&text, &size) : NULL;
 
+    if (!out && q->form && strcmp(q->form->name, "svg") == 0)
+        return pb_answer_picture_of_error(q->connection, status, message);
     if (!out)
         return pb_answer_error(q->connection, status, message, NULL);
     q->route->fail(pb_answer_code(status), message, out);
@@ -93,7 +95,7 @@ static enum MHD_Result send_file(struct pb_request *q)
     if (fd < 0 || fstat(fd, &st) < 0) {
         if (fd >= 0)
             close(fd);
-        return pb_answer_error(q->connection, 500, "the command has written nothing", NULL);
+        return pb_request_fail(q, 500, "the command has written nothing");
     }
     return pb_answer(q->connection, 200, MHD_create_response_from_fd((uint64_t)st.st_size, fd),
                      q->form->type);

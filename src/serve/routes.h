@@ -109,7 +109,7 @@ struct pb_route {
     }
 #define PB_ROUTE_FLAMEGRAPH(at, what, form)                                                                  \
     {                                                                                                        \
-        .method = "GET", .path = at, .summary = what, .words = PB_WORDS("flamegraph"),                       \
+        .method = "GET", .path = at, .summary = what, .words = PB_WORDS("flamegraph", "--sampled"),          \
         .params = PB_PARAMS(PB_PARAMS_PROFILE), .forms = form,                                               \
         .flags = PB_ROUTE_TARGET | PB_ROUTE_ALL | PB_ROUTE_ONE, .limit_s = 60                                \
     }

@@ -12,12 +12,15 @@
 #include "cli/cli.h"
 #include "cli/profile/profile_from.h"
 #include "cli/profile/profile_run.h"
+#include "cli/profile/recordings.h"
 #include "print/outlet.h"
 #include "profile/write.h"
 
 #define BAR_WIDTH   30
 #define BAR_EVERY   (100 * PB_NS_PER_MS)
 #define DURATION_MS 10000
+
+enum { FIRST_TRIES = 30, FIRST_AGAIN_MS = 100 };
 
 static const struct pb_option options[] = {
     {'o', "output", "FILE", ".svg .html .folded .json (speedscope) .pb.gz (pprof) .perfetto"},
@@ -28,6 +31,7 @@ static const struct pb_option options[] = {
     {0, "lines", NULL, "a function at two lines is two frames"},
     {0, "merge", NULL, "of several processes, or of the ranks of a cluster: one graph, no level for each"},
     {0, "diff", NULL, "compare two: FILE.folded or recordings, before and after"},
+    {0, "sampled", NULL, "what `pprof` has sampled of it; where it has not, or with -d: sample now"},
     {0, "from", "RUN", "of a recording (probing record): its folder, or the pid it is of"},
     {0, "since", "TIME", "of the recording only from then on: 5m ago, or 14:30:00"},
     {0, "until", "TIME", "and only up to then"},
@@ -176,7 +180,7 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
     return pb_flamegraph_write(call, pb_profiling_profile(p), NULL, 0, pb_profiling_sampler(p), err);
 }
 
-static int run_from(const struct pb_call *call, struct pb_err *err)
+static int run_from(const struct pb_call *call, const char *from, struct pb_err *err)
 {
     _cleanup_(profile_cleanup) struct pb_profile *p = NULL;
     struct pb_profile_range range;
@@ -185,8 +189,32 @@ static int run_from(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_profile_new(0, &p);
     if (r == 0)
-        r = pb_profile_read(pb_call_option(call, "from"), range.since, range.until, p, err);
+        r = pb_profile_read(from, range.since, range.until, p, err);
     return r < 0 ? r : pb_flamegraph_write(call, p, NULL, 0, NULL, err);
+}
+
+/* Whether `pprof` has sampled the process. A sampler that has just begun writes its first samples after a
+ * second: they are waited for. */
+static bool has_samples(const struct pb_call *call, char *ret, size_t size)
+{
+    static const char *const other[] = {"duration", "rate", "native", "cpu", "gil", "subprocesses"};
+    bool goes_on;
+
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+        if (pb_call_option(call, other[i]))
+            return false;
+    if (call->targets.n != 1 || pb_recordings_shown(call->targets.at[0].pid, ret, size, &goes_on) < 0)
+        return false;
+    for (int i = 0; i < FIRST_TRIES; i++) {
+        _cleanup_(profile_cleanup) struct pb_profile *p = NULL;
+        if (pb_profile_new(0, &p) == 0 && pb_profile_read(ret, 0, INT64_MAX, p, NULL) == 0 &&
+            pb_profile_samples(p))
+            return true;
+        if (!goes_on)
+            return false;
+        pb_sleep_ns(FIRST_AGAIN_MS * PB_NS_PER_MS);
+    }
+    return false;
 }
 
 static int run_diff(const struct pb_call *call, struct pb_err *err)
@@ -225,7 +253,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
 {
     enum pb_write_format format;
     const char *output = pb_call_option(call, "output");
-    bool diff = pb_call_option(call, "diff"), from = pb_call_option(call, "from");
+    const char *from = pb_call_option(call, "from");
+    bool diff = pb_call_option(call, "diff");
+    char sampled[1024];
 
     /* The name is checked before the sampling, not after it. */
     if (output && pb_write_format_of(output, &format, err) < 0)
@@ -238,16 +268,17 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (diff)
         return run_diff(call, err);
     if (from)
-        return run_from(call, err);
-    if (!call->target)
+        return run_from(call, from, err);
+    if (!call->targets.n)
         return pb_fail(err, PB_USAGE,
                        "which process? (-t PID, or probing PID flamegraph; probing list shows them)");
+    if (pb_call_option(call, "sampled") && has_samples(call, sampled, sizeof(sampled)))
+        return run_from(call, sampled, err);
     return run_live(call, err);
 }
 
 const struct pb_command pb_cmd_flamegraph = {
     .name = "flamegraph",
-    .alias = "pprof",
     .summary = "where the time goes: a flame graph of all threads, sampled from outside",
     .synopsis = "[-o FILE] [--duration TIME] [--diff BEFORE AFTER]",
     .text =

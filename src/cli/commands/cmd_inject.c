@@ -2,6 +2,7 @@
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/profile/pprof.h"
 #include "cli/serve_program.h"
 #include "cli/talk/catch.h"
 #include "inject/doctor.h"
@@ -9,9 +10,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct pb_option options[] = {
-    {'P', "pprof", NULL, "start the service: curl ADDR/flamegraph samples this process"},
+    {'P', "pprof", NULL, "start the service, and sample for its /flamegraph (as `pprof` does)"},
     {'b', "background", NULL, "start the service (probing serve), about this process"},
     {'a', "address", "ADDR", "the same, listening there: HOST:PORT"},
     {'c', "crash", NULL, "keep the scene of a crash, and serve the failing frame: the same as catch"},
@@ -30,12 +32,19 @@ static int catch_crashes(const struct pb_call *call, struct pb_err *err)
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
+    const char *address = pb_call_option(call, "address");
+    bool samples = pb_call_option(call, "pprof"),
+         serves = samples || address || pb_call_option(call, "background");
+    char url[PB_SERVE_URL], text[24];
     struct pb_session session;
     pid_t pid = call->targets.at[0].pid;
 
+    int r = pb_serve_check(address, err);
+    if (r < 0)
+        return r;
     if (pb_call_option(call, "assume-seccomp-ok"))
         setenv(PB_ASSUME_SECCOMP_OK, "1", 1);
-    int r = pb_parts_session(&call->ask, pid, false, call->timeout_ms, &session, err);
+    r = pb_parts_session(&call->ask, pid, false, call->timeout_ms, &session, err);
     if (r < 0)
         return r;
     if (session.injected)
@@ -44,9 +53,16 @@ static int run(const struct pb_call *call, struct pb_err *err)
     else
         printf("process %d is probed already\n", (int)pid);
     pb_session_done(&session);
-    if (pb_call_option(call, "pprof") || pb_call_option(call, "background") ||
-        pb_call_option(call, "address"))
-        r = pb_serve_start(pid, pb_call_option(call, "address"), err);
+    fflush(stdout);
+    snprintf(text, sizeof(text), "%d", (int)pid);
+    if (serves)
+        r = pb_serve_start(text, address, url, err);
+    if (r < 0)
+        return r;
+    if (serves)
+        printf("%.*s\n", (int)strcspn(url, "\n"), url);
+    if (samples)
+        r = pb_pprof_start(call, url, PB_PPROF_LIMIT_MS, err);
     if (r < 0)
         return r;
     return pb_call_option(call, "crash") ? catch_crashes(call, err) : 0;

@@ -99,13 +99,13 @@ static void leave_terminal(void)
 
 /* The child opens everything, since only the process that opened a target can trace it, and reports the
  * result to the parent. */
-static int run_background(const struct plan *plan, struct pb_err *err)
+static int run_background(const struct plan *plan, char path[256], pid_t *ret_recorder, struct pb_err *err)
 {
     struct pb_profile_recorder *r = NULL;
     int pipe_fds[2], told[1];
     struct pb_err child_err = {0};
-    char path[256] = "";
 
+    memset(path, 0, 256);
     if (pipe2(pipe_fds, O_CLOEXEC) < 0)
         return pb_fail(err, -errno, "no pipe: %s", strerror(errno));
     fflush(stdout);
@@ -116,7 +116,7 @@ static int run_background(const struct plan *plan, struct pb_err *err)
         close(pipe_fds[0]);
         told[0] = pb_profile_recorder_open(&plan->call->ask, &plan->options, &r, &child_err);
         if (told[0] == 0)
-            snprintf(path, sizeof(path), "%s", pb_profile_recorder_path(r));
+            snprintf(path, 256, "%s", pb_profile_recorder_path(r));
         bool heard = write(pipe_fds[1], told, sizeof(told)) == sizeof(told) &&
                      write(pipe_fds[1], told[0] < 0 ? child_err.text : path, 256) == 256;
         close(pipe_fds[1]);
@@ -137,10 +137,36 @@ static int run_background(const struct plan *plan, struct pb_err *err)
         waitpid(child, NULL, 0);
         return pb_fail(err, told[0], "%.255s", path);
     }
-    printf("%s: recording in the background (kill %d, or record --stop, ends it)\nprobing flamegraph --from "
-           "%s -o FILE\n",
-           path, (int)child, path);
+    *ret_recorder = child;
     return 0;
+}
+
+int pb_recordings_start(const struct pb_call *call, bool shown, unsigned limit_ms, char ret_path[256],
+                        pid_t *ret_recorder, struct pb_err *err)
+{
+    struct plan plan = {.call = call};
+
+    int r = parse_record_options(call, &plan.options, err);
+    if (r < 0)
+        return r;
+    plan.options.shown = shown;
+    if (limit_ms)
+        plan.options.duration_ns = limit_ms * PB_NS_PER_MS;
+    pb_profile_catch_signals();
+    return run_background(&plan, ret_path, ret_recorder, err);
+}
+
+static int record_in_background(const struct pb_call *call, struct pb_err *err)
+{
+    char path[256];
+    pid_t recorder;
+
+    int r = pb_recordings_start(call, false, 0, path, &recorder, err);
+    if (r == 0)
+        printf("%s: recording in the background (kill %d, or record --stop, ends it)\nprobing flamegraph "
+               "--from %s -o FILE\n",
+               path, (int)recorder, path);
+    return r;
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -153,16 +179,16 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (call->targets.n == 0)
         return pb_fail(err, PB_USAGE, "which process? (-t PID; probing list shows them)");
     if (pb_call_option(call, "stop"))
-        return pb_recordings_stop(call, err);
+        return pb_recordings_stop(call, false, err);
     for (size_t i = 0; i < call->targets.n; i++)
         if (call->targets.at[i].dead)
             return pb_fail(err, -ESRCH, "process %d has ended", (int)call->targets.at[i].pid);
+    if (pb_call_option(call, "background"))
+        return record_in_background(call, err);
     int result = parse_record_options(call, &plan.options, err);
     if (result < 0)
         return result;
     pb_profile_catch_signals();
-    if (pb_call_option(call, "background"))
-        return run_background(&plan, err);
     result = pb_profile_recorder_open(&call->ask, &plan.options, &r, err);
     if (result < 0)
         return result;

@@ -4,7 +4,9 @@
 #include "base/cleanup.h"
 #include "base/ending.h"
 #include "cli/print/rows.h"
+#include "control/rundir.h"
 #include "print/outlet.h"
+#include "remote/procinfo.h"
 #include "remote/runs.h"
 
 #include <errno.h>
@@ -98,16 +100,41 @@ static int stop_recorder(const struct pb_run_info *run, struct pb_err *err)
     return r < 0 ? r : 1;
 }
 
-int pb_recordings_stop(const struct pb_call *call, struct pb_err *err)
+static bool is_shown(const struct pb_run_info *run)
+{
+    char text[8];
+    return strcmp(pb_run_get(run, "shown", text, sizeof(text)), "1") == 0;
+}
+
+int pb_recordings_stop(const struct pb_call *call, bool shown, struct pb_err *err)
 {
     _cleanup_(pb_runs_done) struct pb_runs runs = {0};
     int n = 0;
 
     int r = pb_runs_scan(&runs, err);
     for (size_t i = 0; r >= 0 && i < runs.n; i++)
-        if (runs.at[i].alive && is_wanted(call, &runs.at[i]))
+        if (runs.at[i].alive && is_wanted(call, &runs.at[i]) && (!shown || is_shown(&runs.at[i])))
             n += (r = stop_recorder(&runs.at[i], err)) > 0;
     if (r < 0)
         return r;
-    return n ? 0 : pb_fail(err, -ESRCH, "nothing records it");
+    return n ? 0 : pb_fail(err, -ESRCH, shown ? "nothing samples it" : "nothing records it");
+}
+
+int pb_recordings_shown(pid_t pid, char *ret, size_t size, bool *ret_goes_on)
+{
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    struct pb_procinfo info;
+    char of[64];
+
+    int r = pb_procinfo_identify(pid, &info);
+    if (r == 0)
+        r = pb_runs_scan(&runs, NULL);
+    snprintf(of, sizeof(of), PB_RUNDIR_OF "%d-%" PRIu64, (int)pid, r < 0 ? 0 : info.start_time);
+    for (size_t i = 0; r == 0 && i < runs.n; i++)
+        if (strstr(runs.at[i].path, of) && runs.at[i].uid == geteuid() && is_shown(&runs.at[i])) {
+            snprintf(ret, size, "%s", runs.at[i].path);
+            *ret_goes_on = runs.at[i].alive;
+            return 0;
+        }
+    return -ENOENT;
 }

@@ -1,0 +1,94 @@
+/* pprof: samples a process in the background; its flame graph is had by curl from then on. */
+#include "base/err.h"
+#include "cli/profile/pprof.h"
+#include "cli/profile/profile_run.h"
+#include "cli/profile/recordings.h"
+#include "cli/serve_program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct pb_option options[] = {
+    {'d', "duration", "TIME", "how long to sample at most (default 1h; 0: until the process ends)"},
+    {'a', "address", "ADDR", "where the service listens, where none runs yet: HOST:PORT (default 127.0.0.1)"},
+    {0, "stop", NULL, "end the sampling; what was sampled can still be had"},
+    {'r', "rate", "HZ", "samples a second of each thread (default: probing.sample_rate, 100)"},
+    {0, "cpu", NULL, "only threads that run: CPU time"},
+    {0, "native", NULL, "native frames (C, C++) among the Python frames"},
+    {0},
+};
+
+/* A service with TLS has a certificate that curl may not know: its socket asks for neither that nor a token.
+ */
+static void print_curl(const struct pb_call *call, const char *url)
+{
+    const char *token = strstr(url, "/?token="), *socket = strstr(url, ", socket ");
+    int pid = (int)call->targets.at[0].pid;
+
+    if (strncmp(url, "https://", 8) == 0 && socket) {
+        socket += strlen(", socket ");
+        printf("curl --unix-socket '%.*s' 'http://localhost/flamegraph?target=%d' > flamegraph.svg\n",
+               (int)strcspn(socket, "\n"), socket, pid);
+        return;
+    }
+    int base = token ? (int)(token - url) : (int)strcspn(url, "\n");
+    token = token ? token + strlen("/?token=") : "";
+    /* A tool elsewhere reaches the service by the address that it has used. */
+    printf("curl '%s%.*s/flamegraph?target=%d&token=%.*s' > flamegraph.svg\n",
+           call->served_at ? "http://" : "", call->served_at ? (int)strlen(call->served_at) : base,
+           call->served_at ? call->served_at : url, pid, (int)strcspn(token, "\n"), token);
+}
+
+int pb_pprof_start(const struct pb_call *call, const char *url, unsigned limit_ms, struct pb_err *err)
+{
+    int pid = (int)call->targets.at[0].pid, r = 0;
+    char path[1024], limit[48] = "";
+    bool goes_on = false;
+    pid_t recorder;
+
+    if (limit_ms)
+        snprintf(limit, sizeof(limit), ", or %g minutes have passed", limit_ms / 60000.0);
+    if (pb_recordings_shown(call->targets.at[0].pid, path, sizeof(path), &goes_on) < 0 || !goes_on)
+        r = pb_recordings_start(call, true, limit_ms, path, &recorder, err);
+    if (r < 0)
+        return r;
+    if (goes_on)
+        printf("process %d is sampled already (probing %d pprof --stop ends that)\n", pid, pid);
+    else
+        printf("process %d is sampled until it ends%s, or `probing %d pprof --stop`\n", pid, limit, pid);
+    print_curl(call, url);
+    return 0;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    const char *duration = pb_call_option(call, "duration"), *address = pb_call_option(call, "address");
+    unsigned limit_ms = PB_PPROF_LIMIT_MS;
+    char url[PB_SERVE_URL], pid[24];
+
+    if (pb_call_option(call, "stop"))
+        return pb_recordings_stop(call, true, err);
+    if (duration && pb_parse_duration(duration, &limit_ms) < 0)
+        return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
+    snprintf(pid, sizeof(pid), "%d", (int)call->targets.at[0].pid);
+    int r = pb_serve_check(address, err);
+    if (r == 0)
+        r = pb_serve_start(pid, address, url, err);
+    return r < 0 ? r : pb_pprof_start(call, url, limit_ms, err);
+}
+
+const struct pb_command pb_cmd_pprof = {
+    .name = "pprof",
+    .summary = "sample in the background; curl gets the flame graph at any time",
+    .synopsis = "[--duration TIME] [-a ADDR] | --stop",
+    .text = "Begins to sample the process, from outside as flamegraph does, starts the service where none "
+            "runs, and returns at\n"
+            "once. The line that it prints gets what was sampled since as a flame graph, as often as you "
+            "like; with &seconds=10 in\n"
+            "the address that many seconds from now. `record --list` lists what is sampled.",
+    .example = "probing 4711 pprof\nprobing 4711 pprof --stop",
+    .options = options,
+    .flags = PB_CMD_TARGET | PB_CMD_CLUSTER,
+    .run = run,
+};
