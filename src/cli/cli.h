@@ -33,7 +33,8 @@ enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV }
 struct pb_call {
     struct pb_ask ask;
     const struct pb_command *command;
-    const char *target;     /* as given, NULL: none */
+    const char *target;        /* as given, NULL: none */
+    const char *served_target; /* the process that this service was started for; NULL: none */
     const char *served_at;  /* HOST:PORT of the service that runs this command for a tool elsewhere; NULL */
     struct pb_err which;    /* served_at without a process, and none could be chosen: why */
     const char *token_file; /* token of a service on another machine */

@@ -289,7 +289,7 @@ int pb_parse(int argc, char **argv, struct pb_call *ret, struct pb_err *err)
             call.args[call.nargs++] = word;
         }
     }
-    pb_served_split(&call);
+    pb_served_read(&call);
     *ret = call;
     return check_args(&call, err);
 }

@@ -155,12 +155,14 @@ static int upgrade_connection(struct remote *r, struct pb_err *err)
     char text[ANSWER_MAX];
     size_t n = 0;
 
+    bool brackets = strchr(r->host, ':');
     int length = snprintf(
         text, sizeof(text),
-        "GET /api/v1/command HTTP/1.1\r\nHost: %s:%s\r\nConnection: Upgrade\r\nUpgrade: " PB_RELAY_NAME "\r\n"
-        "%s%s%s\r\n",
-        r->own || strchr(r->host, ':') ? "localhost" : r->host, r->port,
-        r->token[0] ? "Authorization: Bearer " : "", r->token, r->token[0] ? "\r\n" : "");
+        "GET /api/v1/command HTTP/1.1\r\nHost: %s:%s\r\nConnection: Upgrade\r\nUpgrade: " PB_RELAY_NAME
+        "\r\n" PB_RELAY_AT ": %s%s%s:%s\r\n%s%s%s\r\n",
+        r->own || brackets ? "localhost" : r->host, r->port, brackets ? "[" : "", r->host,
+        brackets ? "]" : "", r->port, r->token[0] ? "Authorization: Bearer " : "", r->token,
+        r->token[0] ? "\r\n" : "");
     int e = pb_relay_put(&r->relay, text, (size_t)length);
     while (e == 0 && n < sizeof(text) - 1) {
         e = pb_relay_take(&r->relay, text + n, 1);
@@ -304,7 +306,7 @@ static const char *file_in(const char *word, bool *ret_written, bool *ret_next)
     return NULL;
 }
 
-/* Replaces HOST:PORT/PID by what the command there knows of it (served.h). */
+/* Replaces HOST:PORT/PID by the pid; HOST:PORT alone is removed. */
 static bool add_target(struct line *l, const struct remote *r, char **argv, int *at, const char *target)
 {
     const char *word = argv[*at];
@@ -316,13 +318,10 @@ static bool add_target(struct line *l, const struct remote *r, char **argv, int 
 
     if (strcmp(given, target) != 0)
         return false;
-    char served[sizeof(r->host) + sizeof(r->port) + sizeof(r->id) + sizeof(PB_RELAY_TARGET) + 4];
-    bool brackets = strchr(r->host, ':');
-
-    snprintf(served, sizeof(served), PB_RELAY_TARGET "%s%s%s:%s%s%s", brackets ? "[" : "", r->host,
-             brackets ? "]" : "", r->port, r->id[0] ? "/" : "", r->id);
-    add_word(l, "-t");
-    add_word(l, served);
+    if (r->id[0]) {
+        add_word(l, "-t");
+        add_word(l, r->id);
+    }
     *at += next;
     return true;
 }

@@ -12,19 +12,20 @@
 #include <string.h>
 #include <strings.h>
 
-void pb_served_split(struct pb_call *call)
+void pb_served_read(struct pb_call *call)
 {
-    static char at[512];
-    const char *text = call->target;
+    static char text[1024];
+    const char *set = getenv(PB_RELAY_SERVED);
 
-    if (!text || strncmp(text, PB_RELAY_TARGET, strlen(PB_RELAY_TARGET)) != 0)
+    if (!set)
         return;
-    snprintf(at, sizeof(at), "%s", text + strlen(PB_RELAY_TARGET));
-    char *slash = strchr(at, '/');
-    call->served_at = at;
-    call->target = slash ? slash + 1 : NULL;
-    if (slash)
-        *slash = '\0';
+    snprintf(text, sizeof(text), "%s", set);
+    unsetenv(PB_RELAY_SERVED); /* no program that this one starts is such a command */
+    char *blank = strchr(text, ' ');
+    if (blank)
+        *blank = '\0';
+    call->served_at = text;
+    call->served_target = blank ? blank + 1 : NULL;
 }
 
 bool pb_served_must_choose(const struct pb_call *call)
@@ -78,10 +79,10 @@ static int name_candidates(const struct pb_call *call, const struct pb_running_l
 static int choose(struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(pb_running_done) struct pb_running_list running = {0};
-    const char *own = getenv(PB_RELAY_SERVED);
+    const char *own = call->served_target;
     static char pid[24];
 
-    if (own && own[0])
+    if (own)
         return pb_targets_resolve(&call->ask, own, false, call->command->flags & PB_CMD_DEAD, &call->targets,
                                   err);
     int r = pb_running_read(&call->ask, &running, err);

@@ -4,9 +4,8 @@
 
 #include "cli/cli.h"
 
-/* Takes apart the target that such a command has (PB_RELAY_TARGET): call->served_at, and the process or
- * NULL. */
-void pb_served_split(struct pb_call *call);
+/* What the service says of itself to such a command, into served_at and served_target. */
+void pb_served_read(struct pb_call *call);
 
 /* Whether the command is about a process and the tool has named none. */
 bool pb_served_must_choose(const struct pb_call *call);

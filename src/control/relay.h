@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 #define PB_RELAY_NAME "probing-command"
-/* Before the HOST:PORT[/TARGET] of a tool elsewhere, in its -t: a process of the machine of the service. */
-#define PB_RELAY_TARGET "served:"
-/* The environment variable by which the service names its own target to such a command. */
+/* The header by which the tool says what it calls the service, HOST:PORT; and the environment variable by
+ * which the service says that to the command, with a blank and its own target behind where it has one. */
+#define PB_RELAY_AT     "X-Probing-At"
 #define PB_RELAY_SERVED "PROBING_SERVED"
 /* The folder in which the user's service keeps its token, below that of own_folder.h. */
 #define PB_SERVE_FOLDER "probing-serve"

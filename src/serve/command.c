@@ -142,8 +142,6 @@ static int take_arguments(struct command *c, const char *bytes, size_t n)
         return -ENOMEM;
     memcpy(c->text, bytes, n);
     snprintf(c->term, sizeof(c->term), "TERM=%s", c->text);
-    if (c->s->offer.target && !c->as.uid)
-        snprintf(c->served, sizeof(c->served), PB_RELAY_SERVED "=%s", c->s->offer.target);
     c->words[c->nwords++] = c->s->program;
     for (size_t at = strlen(c->text) + 1; at < n; at += strlen(c->text + at) + 1) {
         if (c->nwords > PB_RELAY_WORDS)
@@ -490,6 +488,19 @@ static void *run_command(void *arg)
     return NULL;
 }
 
+/* Other users get nothing of the service's environment, nor its target. */
+static void say_served(struct command *c, struct MHD_Connection *connection)
+{
+    const char *at = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, PB_RELAY_AT),
+               *target = c->s->offer.target;
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:-_[]%";
+
+    if (!at || c->as.uid || strspn(at, plain) != strlen(at) || strlen(at) > PB_SERVE_PATH / 2)
+        return;
+    snprintf(c->served, sizeof(c->served), PB_RELAY_SERVED "=%s%s%s", at, target ? " " : "",
+             target ? target : "");
+}
+
 static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, const char *early,
                   size_t nearly, int socket, struct MHD_UpgradeResponseHandle *handle)
 {
@@ -503,6 +514,7 @@ static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, c
         c->handle = handle;
         c->relay = (struct pb_relay){socket, PATIENCE_MS, c->early, nearly};
         pb_audit_peer(connection, c->peer);
+        say_served(c, connection);
         c->pidfd = c->in = c->out = c->errors = -1;
         memcpy(c->early, early, nearly);
         if (pthread_create(&thread, NULL, run_command, c) == 0) {
