@@ -42,6 +42,7 @@ struct pb_call {
     bool all;
     enum pb_format format;
     unsigned timeout_ms;
+    bool timeout_given; /* else timeout_ms is what most commands wait */
     const char *args[PB_ARGS_MAX];
     int nargs;
     const char *values[PB_OPTS_MAX]; /* by index of the command's options; "" for an option without value;

@@ -165,6 +165,7 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
         return set_format(call, value, err);
     if (strcmp(name, "json") == 0)
         return set_json(call, err);
+    call->timeout_given = call->timeout_given || strcmp(name, "timeout") == 0;
     if (strcmp(name, "timeout") == 0 && pb_parse_duration(value, &call->timeout_ms) < 0)
         return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", value);
     return 0;

@@ -131,7 +131,7 @@ int pb_cluster_renew_clocks(struct pb_cluster *c, struct pb_links *links, struct
     int r = pb_select(c, NULL, NULL, &s, err);
     if (r == 0)
         r = pb_cluster_measure(c, &s, links, RENEW_LIMIT_MS, err);
-    return r < 0 ? r : pb_cluster_save(c, err);
+    return r < 0 ? r : pb_cluster_save_clocks(c, err);
 }
 
 int64_t pb_clock_error_at(const struct pb_cluster_clock *clock, int64_t at_ns)

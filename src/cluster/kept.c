@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -429,18 +430,26 @@ static int write_all(int fd, const char *text, size_t n)
     return 0;
 }
 
-int pb_cluster_save(const struct pb_cluster *c, struct pb_err *err)
+/* As open_folder_of, for a change: until it is closed nobody else changes a file there. */
+static int lock_folder_of(const char *name, char ret_file[FILE_NAME_SIZE], struct pb_err *err)
 {
-    char file[FILE_NAME_SIZE], part[PB_CLUSTER_NAME + 32];
+    int folder = open_folder_of(name, ret_file, err);
+
+    while (folder >= 0 && flock(folder, LOCK_EX) < 0 && errno == EINTR)
+        ;
+    return folder;
+}
+
+/* folder: of lock_folder_of. */
+static int save_into(int folder, const char *file, const struct pb_cluster *c, struct pb_err *err)
+{
+    char part[PB_CLUSTER_NAME + 32];
     _cleanup_free_ char *text = NULL;
     size_t n;
 
     int r = pb_cluster_format(c, &text, &n);
     if (r < 0)
         return pb_fail(err, r, "out of memory");
-    _cleanup_close_ int folder = open_folder_of(c->name, file, err);
-    if (folder < 0)
-        return folder;
     snprintf(part, sizeof(part), ".%s.%d", c->name, (int)getpid());
     unlinkat(folder, part, 0);
     _cleanup_close_ int fd = openat(folder, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -454,11 +463,39 @@ int pb_cluster_save(const struct pb_cluster *c, struct pb_err *err)
     return 0;
 }
 
+int pb_cluster_save(const struct pb_cluster *c, struct pb_err *err)
+{
+    char file[FILE_NAME_SIZE];
+    _cleanup_close_ int folder = lock_folder_of(c->name, file, err);
+
+    return folder < 0 ? folder : save_into(folder, file, c, err);
+}
+
+int pb_cluster_save_clocks(const struct pb_cluster *c, struct pb_err *err)
+{
+    _cleanup_(pb_cluster_done) struct pb_cluster now = {0};
+    char file[FILE_NAME_SIZE];
+    _cleanup_close_ int folder = lock_folder_of(c->name, file, err);
+
+    if (folder < 0)
+        return folder;
+    int r = pb_cluster_load(c->name, &now, err);
+    if (r == -ENOENT) /* detached meanwhile */
+        return 0;
+    for (size_t i = 0; r == 0 && i < now.nnodes; i++) {
+        ssize_t at = pb_cluster_find_node(c, now.nodes[i].name);
+        if (at >= 0 && strcmp(c->nodes[at].address, now.nodes[i].address) == 0 &&
+            (!now.nodes[i].clock.known || c->nodes[at].clock.at_ns > now.nodes[i].clock.at_ns))
+            now.nodes[i].clock = c->nodes[at].clock;
+    }
+    return r < 0 ? r : save_into(folder, file, &now, err);
+}
+
 int pb_cluster_forget(const char *name, struct pb_err *err)
 {
     char file[FILE_NAME_SIZE];
 
-    _cleanup_close_ int folder = open_folder_of(name, file, err);
+    _cleanup_close_ int folder = lock_folder_of(name, file, err);
     if (folder < 0)
         return folder;
     if (unlinkat(folder, file, 0) < 0)

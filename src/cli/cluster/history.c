@@ -188,7 +188,7 @@ static void make_call(const struct pb_call *call, char timeout[32], struct pb_ca
 
 int pb_cluster_history(const struct pb_call *call, const char *program, struct pb_err *err)
 {
-    enum { TIMEOUT_MS = 30000, COMMON_MS = 10000 };
+    enum { TIMEOUT_MS = 30000 };
     _cleanup_(pb_cluster_done) struct pb_cluster c = {.way = PB_WAY_LOCAL};
     _cleanup_(pb_selection_done) struct pb_selection s = {0};
     const char *folder = pb_call_option(call, "archive");
@@ -207,7 +207,7 @@ int pb_cluster_history(const struct pb_call *call, const char *program, struct p
         r = pb_select(&c, NULL, NULL, &s, err);
     if (r < 0)
         return r;
-    snprintf(timeout, sizeof(timeout), "%ums", call->timeout_ms == COMMON_MS ? TIMEOUT_MS : call->timeout_ms);
+    snprintf(timeout, sizeof(timeout), "%ums", call->timeout_given ? call->timeout_ms : TIMEOUT_MS);
     make_call(call, timeout, &query);
     return pb_query_over_cluster(&query, &c, &s, err);
 }

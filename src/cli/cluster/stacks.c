@@ -390,7 +390,7 @@ int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c,
     snprintf(ms, sizeof(ms), "%u", interval);
     /* A task of Ray takes some seconds until it is asked. */
     unsigned usual = c->way == PB_WAY_RAY ? 10000 : 2000;
-    unsigned limit = call->timeout_ms == 10000      ? usual
+    unsigned limit = !call->timeout_given           ? usual
                      : pb_call_limit(call) < 600000 ? pb_call_limit(call)
                                                     : 600000;
     struct pb_cluster_question q = {.selection = s,

@@ -298,6 +298,12 @@ static int check_long_command(const struct pb_call *call, const struct pb_cluste
         return pb_fail(err, PB_USAGE,
                        "srun ends what is left of its step: use %s, or attach the nodes with --hosts",
                        record ? "--duration" : "--once");
+    if (pb_call_option(call, "watch"))
+        return pb_fail(err, PB_USAGE, "over a cluster it does not take --watch (top and backtrace do)");
+    if (strcmp(call->command->name, "torch") == 0 && call->nargs && strcmp(call->args[0], "profile") == 0)
+        return pb_fail(err, PB_USAGE,
+                       "over a cluster there is no torch profile: its ranks are those of one node "
+                       "(-t TARGET --all torch profile)");
     if (background || (record && (pb_call_option(call, "list") || pb_call_option(call, "stop"))) ||
         (archive && pb_call_option(call, "once")) || (!record && !archive))
         return 0;
@@ -382,6 +388,8 @@ int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
         renew_old_clocks(call, &c);
         return pb_query_over_cluster(call, &c, &s, err);
     }
+    if (strcmp(call->command->name, "export") == 0)
+        return pb_export_over_cluster(call, &c, &s, err);
     if (strcmp(call->command->name, "show") == 0)
         return pb_cluster_show(call, &c, &s, err);
     if (pb_cluster_is_debug(call))

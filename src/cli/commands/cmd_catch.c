@@ -44,6 +44,6 @@ const struct pb_command pb_cmd_catch = {
     .example = "probing -t 4711 catch\nprobing -t 4711 query \"SELECT * FROM python.exceptions\"",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT,
     .run = run_catch,
 };

@@ -99,6 +99,6 @@ const struct pb_command pb_cmd_debug = {
         "--stop",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_BYTES | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_CLUSTER | PB_CMD_BYTES | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run_debug,
 };

@@ -43,14 +43,19 @@ static int add_bound(char *sql, size_t size, const char *comparison, const char 
     return 0;
 }
 
-static int run(const struct pb_call *call, struct pb_err *err)
+/* c: over its ranks; NULL: over the call's targets. */
+static int write_table(const struct pb_call *call, const struct pb_cluster *c,
+                       const struct pb_selection *selection, struct pb_err *err)
 {
     const char *output = pb_call_option(call, "output"), *format = pb_call_option(call, "format");
-    struct pb_query_options o = {
-        .output = output, .timeout_ms = TIMEOUT_MS, .strict = pb_call_option(call, "strict")};
+    struct pb_query_options o = {.output = output,
+                                 .timeout_ms = TIMEOUT_MS,
+                                 .strict = pb_call_option(call, "strict"),
+                                 .cluster = c,
+                                 .selection = selection};
     char sql[1024];
 
-    if (!call->targets.n && !pb_call_option(call, "archive"))
+    if (!c && !call->targets.n && !pb_call_option(call, "archive"))
         return pb_fail(err, PB_USAGE,
                        "which process? (-t PID, or --archive DIR for all that is archived there)");
     if (!output)
@@ -70,6 +75,19 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = add_bound(sql, sizeof(sql), "<", pb_call_option(call, "until"), err);
     return r < 0 ? r : pb_query_run_to_file(call, &o, sql, strlen(sql), err);
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    return write_table(call, NULL, NULL, err);
+}
+
+int pb_export_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
+                           const struct pb_selection *selection, struct pb_err *err)
+{
+    if (pb_call_option(call, "archive"))
+        return pb_fail(err, PB_USAGE, "an archive is read without the cluster: probing export --archive DIR");
+    return write_table(call, c, selection, err);
 }
 
 static const struct pb_option options[] = {
@@ -94,6 +112,7 @@ const struct pb_command pb_cmd_export = {
     .options = options,
     .min_args = 1,
     .max_args = 1,
-    .flags = PB_CMD_BYTES | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_CLUSTER | PB_CMD_BYTES | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS |
+             PB_CMD_TOGETHER,
     .run = run,
 };

@@ -282,7 +282,7 @@ const struct pb_command pb_cmd_inspect = {
     .options = options,
     .min_args = 1,
     .max_args = 1,
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run,
 };
 

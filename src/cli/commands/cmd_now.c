@@ -110,6 +110,6 @@ const struct pb_command pb_cmd_now = {
             "installed package. Read from outside, as backtrace does.",
     .example = "probing now\nprobing now --watch\nprobing now --json",
     .options = options,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_CLUSTER | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
 };

@@ -135,7 +135,7 @@ const struct pb_command pb_cmd_pause = {
     .example = "probing -t 4711 pause\nprobing -t 4711 pause --continue",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run_pause,
 };
 

@@ -45,6 +45,6 @@ const struct pb_command pb_cmd_track = {
     .example = "probing -t 4711 track loss@train acc1@train lr grad_norm\n"
                "probing -t 4711 query \"SELECT step, loss FROM training_logs\"",
     .max_args = 16,
-    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,
 };

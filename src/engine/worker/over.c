@@ -87,6 +87,12 @@ static const char *type_of_cells(enum pb_cell_type type)
     return names[type];
 }
 
+/* For people. The type of a decimal has digits too, and is made where they are known. */
+static const char *name_type(enum pb_cell_type type)
+{
+    return type == PB_CELL_DECIMAL ? "DECIMAL" : type_of_cells(type);
+}
+
 static duckdb_type id_of_cells(enum pb_cell_type type)
 {
     static const duckdb_type ids[PB_CELL_TYPES] = {
@@ -230,9 +236,9 @@ static int check_types(const struct over *o, const struct layout *l, struct pb_e
                     return pb_fail(err, -EINVAL,
                                    "column %s of %s is %s on node %.*s and %s on others: no type holds both "
                                    "(leave the column out, or ask fewer ranks)",
-                                   l->names[i], o->tables[l->table].name, type_of_cells(l->cells[i].type),
+                                   l->names[i], o->tables[l->table].name, name_type(l->cells[i].type),
                                    (int)o->sender.node_length, o->sender.node,
-                                   type_of_cells(other->cells[m].type));
+                                   name_type(other->cells[m].type));
     }
     return 0;
 }
