@@ -329,7 +329,7 @@ static bool add_target(struct line *l, const struct remote *r, char **argv, int 
 static int make_line(struct remote *r, int argc, char **argv, const char *target, struct line *l,
                      struct pb_err *err)
 {
-    bool target_seen = false, executes = false, written, next;
+    bool target_seen = false, executes = false, only_args = false, written, next;
 
     add_word(l, getenv("TERM") ? getenv("TERM") : "");
     for (int i = 1; i < argc; i++) {
@@ -339,17 +339,17 @@ static int make_line(struct remote *r, int argc, char **argv, const char *target
             i += argv[i][strlen(TOKEN_FILE)] != '=';
             continue;
         }
-        const char *path = file_in(argv[i], &written, &next);
+        only_args = only_args || strcmp(argv[i], "--") == 0;
+        const char *path = only_args ? NULL : file_in(argv[i], &written, &next);
         if (path && next && i + 1 < argc)
             path = argv[++i];
         if (!path && executes && argv[i][0] != '-') {
-            path = argv[i];
-            written = executes = false;
-            struct file *script = add_file(r, path, false);
-            add_word(l, script ? script->name : path);
+            executes = false;
+            struct file *script = access(argv[i], F_OK) == 0 ? add_file(r, argv[i], false) : NULL;
+            add_word(l, script ? script->name : argv[i]); /* else it is code, as cmd_eval.c takes it */
             continue;
         }
-        executes = executes || strcmp(argv[i], "execute") == 0;
+        executes = executes || strcmp(argv[i], "execute") == 0 || strcmp(argv[i], "exec") == 0;
         struct file *f = path ? add_file(r, path, written) : NULL;
         if (f) {
             add_word(l, written ? "--output" : "--file");

@@ -262,7 +262,7 @@ const struct pb_command pb_cmd_config = {
     .example = "probing config\nprobing -t 4711 config\nprobing -t 4711 config probing.max_memory=1GB "
                "probing.sample_rate=0.05",
     .max_args = 16,
-    .flags =
-        PB_CMD_CLUSTER | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_CLUSTER | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS |
+             PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,
 };
