@@ -111,14 +111,17 @@ enum MHD_Result pb_answer_picture_of_error(struct MHD_Connection *c, unsigned st
                      "image/svg+xml");
 }
 
-static bool asks_for_picture(struct MHD_Connection *c, const struct pb_route *route)
+/* By its format, or as curl and browsers do, that take anything: a program that says nothing gets JSON. */
+bool pb_answer_is_picture(struct MHD_Connection *c, const struct pb_route *route)
 {
     const char *format = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "format"),
                *accept = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Accept");
 
     if (!route || !route->forms || strcmp(route->forms->name, "svg") != 0)
         return false;
-    return format ? strcmp(format, "svg") == 0 : !accept || !strstr(accept, "json");
+    if (format || !accept)
+        return format && strcmp(format, "svg") == 0;
+    return !strstr(accept, "json") && (strstr(accept, "image/svg") || strstr(accept, "*/*"));
 }
 
 enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offer *o, const char *method,
@@ -126,7 +129,7 @@ enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offe
 {
     char variable[PB_ROUTE_VARIABLE], allowed[64];
 
-    if (asks_for_picture(c, pb_route_find(method, path, o, variable, allowed)))
+    if (pb_answer_is_picture(c, pb_route_find(method, path, o, variable, allowed)))
         return pb_answer_picture_of_error(c, status, why);
     return pb_answer_error(c, status, why, NULL);
 }

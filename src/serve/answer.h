@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 struct pb_offer;
+struct pb_route;
 
 /* Sends the response and gives it up; NULL: out of memory, which ends the connection. type: its Content-Type,
  * or NULL. */
@@ -19,6 +20,9 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
 
 /* The same as a picture, for who writes the answer into a file of one. */
 enum MHD_Result pb_answer_picture_of_error(struct MHD_Connection *c, unsigned status, const char *message);
+
+/* Whether the request wants a picture of its route. */
+bool pb_answer_is_picture(struct MHD_Connection *c, const struct pb_route *route);
 
 /* An error of a request that is refused before its route is taken, as a picture where it asks for one. */
 enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offer *o, const char *method,

@@ -61,7 +61,7 @@ enum MHD_Result pb_request_fail(struct pb_request *q, unsigned status, const cha
     size_t size = 0;
     FILE *out = q->route->fail ? open_memstream(&text, &size) : NULL;
 
-    if (!out && q->form && strcmp(q->form->name, "svg") == 0)
+    if (!out && pb_answer_is_picture(q->connection, q->route))
         return pb_answer_picture_of_error(q->connection, status, message);
     if (!out)
         return pb_answer_error(q->connection, status, message, NULL);

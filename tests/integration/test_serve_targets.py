@@ -299,11 +299,11 @@ def test_what_fails_is_a_picture_where_one_was_asked_for(tmp_path):
                                           ("/flamegraph", True, 400, "which process?"), ("/flamegraph?target=99999999", True, 422, "there is no process"),
                                           ("/api/v1/targets/99999999/profile", True, 404, "there is no process"),
                                           ("/flamegraph?target=<b>%26\x1b", True, 422, "'<b>&"), ("/flamegraph?target=1&nonsense=1", True, 400, "no argument")):
-            got, headers, body = s.ask(urllib.parse.quote(path, safe="/?=&<>%"), token=token)
+            got, headers, body = s.ask(urllib.parse.quote(path, safe="/?=&<>%"), token=token, headers={"Accept": "*/*"})  # as curl does
             assert (got, headers["Content-Type"]) == (status, "image/svg+xml"), (path, got, body)
             texts = " ".join(each.text for each in xml.etree.ElementTree.fromstring(body).iter(SVG + "text"))
             assert said in texts and str(status) in texts, (path, texts)
-        for path, headers in (("/flamegraph?format=folded", {}), ("/api/v1/targets", {}), ("/flamegraph", {"Accept": "application/json"})):
+        for path, headers in (("/flamegraph?format=folded", {}), ("/api/v1/targets", {}), ("/flamegraph", {"Accept": "application/json"}), ("/flamegraph", {})):
             assert s.ask(path, token=False, headers=headers)[1]["Content-Type"] == "application/json"
 
 
