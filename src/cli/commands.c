@@ -61,7 +61,8 @@ const struct pb_command *const pb_commands[] = {COMMANDS(ENTER) NULL};
 const struct pb_option pb_common_options[] = {
     {'t', "target", "TARGET",
      "a pid, the id of a run (list shows it), or part of one process's command line; HOST:PORT/PID: of a "
-     "machine that runs `probing serve`; cluster or cluster:NAME: all ranks of a job (probing cluster)"},
+     "machine that runs `probing serve` (without PID: the process of that service, or the only one there); "
+     "cluster or cluster:NAME: all ranks of a job (probing cluster)"},
     {0, "all", NULL,
      "every process that TARGET matches, or the workers below it; the rank leads each line; without TARGET "
      "(query, now) every process that is probed"},
@@ -69,7 +70,8 @@ const struct pb_option pb_common_options[] = {
     {0, "json", NULL, "the same as --format json"},
     {0, "timeout", "TIME", "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},
     {0, "token-file", "FILE",
-     "with -t HOST:PORT: the token of that service (default: PROBING_TOKEN, or your own service's)"},
+     "with -t HOST:PORT: the token of that service (default: PROBING_TOKEN; your own service here needs "
+     "none)"},
     {0, "ranks", "RANKS", "with -t cluster: these ranks, 0-7,64, or by role: pp=3,tp=*"},
     {0, "nodes", "NODES", "with -t cluster: these nodes, n[01-16],m3"},
     {'h', "help", NULL, "this text"},

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import cluster_kit
@@ -319,6 +319,42 @@ def test_pods_are_asked_by_kubectl_and_those_that_are_gone_are_named(tmp_path):
         done = probe(*words, "--program", "/no/such/probing")
         assert done.returncode == 1 and "worker-0: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
         assert "no pod that runs has the labels job=other" in probe("cluster", "attach", "--kubernetes", "job=other", "--launcher", launcher).stderr
+
+
+@contextmanager
+def slow_way(address, delays):
+    """An address where each connection waits before it goes on to that one."""
+    host, port = address.split(":")
+
+    def pump(one, other):
+        with suppress(OSError):
+            while more := one.recv(65536):
+                other.sendall(more)
+            other.shutdown(socket.SHUT_WR)
+
+    def serve(server):
+        with suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                time.sleep(delays[0])
+                service = socket.create_connection((host, int(port)))
+                for pair in ((client, service), (service, client)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        yield "127.0.0.1:%d" % server.getsockname()[1]
+
+
+def test_the_time_that_is_given_is_the_time_that_is_waited(tmp_path):
+    """Also where it is what other commands wait unasked."""
+    delays = [0]
+    with cluster_kit.nodes(1, 1, tmp_path) as one, slow_way(one.addresses[0], delays) as address:
+        cluster_kit.attach("slow", one, services=address)
+        delays[0] = 2.6
+        assert cluster_kit.stacks("slow", expect=3)[1]["answered"] == 0, "2 s unless told"
+        assert cluster_kit.stacks("slow", "--timeout", "10")[1]["answered"] == 1
+        probe("cluster", "detach", "slow")
 
 
 @page_kit.browser_only

@@ -104,6 +104,25 @@ def test_every_rank_is_recorded_and_its_files_are_named(job):
         assert said in ask(*words, expect=2).stderr
 
 
+def test_every_command_that_takes_all_takes_a_cluster(job, tmp_path):
+    """Each with what it must say of both ranks."""
+    for words, said in ((["inspect", "rank * 10 + 17", "--json"], r'\[rank {}\] .*"value":"(17|27)"'), (["listen"], r"\[rank {}\] .*nc 127.0.0.1 \d+"),
+                        (["listen", "--stop"], None), (["catch", "--no-prompt"], None), (["catch", "--stop"], None), (["track"], None),
+                        (["now"], r"rank {}"), (["torch", "--once"], None), (["pause"], r"\[rank {}\] .*nc 127.0.0.1 \d+"),
+                        (["continue"], None), (["debug"], r"\[rank {}\] .*127.0.0.1:\d+"), (["debug", "--stop"], None)):
+        if words[0] == "pause":
+            words, said = [*words, "--ranks", "0"], said.replace("{}", "0")  # the other stays in C code
+        done = ask(*words, "--timeout", "30") if words[0] not in ("torch", "now") else ask(*words)
+        for rank in (0, 1):
+            assert said is None or re.search(said.replace("{}", str(rank)), done.stdout), (words, done.stdout, done.stderr)
+    path = tmp_path / "load.csv"
+    ask("export", "load", "-o", path)
+    rows = list(csv.DictReader(path.open()))
+    assert {row["rank"] for row in rows} == {"0", "1"} and {row["name"] for row in rows} == {"odd", "even"}
+    for words, said in ((["torch", "profile"], "no torch profile"), (["now", "--watch"], "does not take --watch")):
+        assert said in ask(*words, expect=2).stderr
+
+
 @contextmanager
 def archived(job, tmp_path):
     """An archive of both ranks in one folder, and one with a folder for each node."""

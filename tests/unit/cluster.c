@@ -106,6 +106,40 @@ static void select_is(const struct pb_cluster *c, const char *ranks, const char 
     pb_selection_done(&s);
 }
 
+/* A command that measures clocks has loaded the file long before it writes them. */
+static void test_clocks_are_kept_without_the_rest(void **state)
+{
+    _cleanup_(pb_cluster_done) struct pb_cluster mine = {0}, theirs = {0}, now = {0};
+    char folder[] = "/tmp/probing-test-XXXXXX", path[128];
+    struct pb_err err = {0};
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("XDG_RUNTIME_DIR", folder, 1);
+    make_cluster(&mine, 2, 1, "tp=2,dp=*");
+    make_cluster(&theirs, 2, 2, "tp=2,dp=*");
+    strcpy(theirs.job, "another");
+    strcpy(theirs.nodes[1].address, "127.0.0.1:2"); /* that node is another by now */
+    assert_int_equal(pb_cluster_save(&mine, &err), 0);
+    assert_int_equal(pb_cluster_save(&theirs, &err), 0);
+    for (size_t i = 0; i < 2; i++)
+        mine.nodes[i].clock = (struct pb_cluster_clock){true, 5, 6, 7};
+    assert_int_equal(pb_cluster_save_clocks(&mine, &err), 0);
+    assert_int_equal(pb_cluster_load("test", &now, &err), 0);
+    assert_string_equal(now.job, "another");
+    assert_int_equal(now.nranks, 4);
+    assert_int_equal(now.nodes[0].clock.offset_ns, 5);
+    assert_false(now.nodes[1].clock.known);
+    assert_int_equal(pb_cluster_forget("test", &err), 0);
+    assert_int_equal(pb_cluster_save_clocks(&mine, &err), 0);
+    pb_cluster_done(&now);
+    assert_int_equal(pb_cluster_load("test", &now, &err), -ENOENT);
+    snprintf(path, sizeof(path), "%s/probing-clusters", folder);
+    rmdir(path);
+    rmdir(folder);
+    unsetenv("XDG_RUNTIME_DIR");
+}
+
 static void test_selections(void **state)
 {
     _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
@@ -417,6 +451,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_file_comes_back),
+        cmocka_unit_test(test_clocks_are_kept_without_the_rest),
         cmocka_unit_test(test_selections),
         cmocka_unit_test(test_roles_of_a_layout),
         cmocka_unit_test(test_a_question_arrives),
