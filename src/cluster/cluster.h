@@ -105,8 +105,8 @@ int pb_cluster_format(const struct pb_cluster *c, char **ret, size_t *ret_length
 /* name NULL or "": the only one there is. -ENOENT, and with several -EINVAL: err names them. */
 int pb_cluster_load(const char *name, struct pb_cluster *ret, struct pb_err *err);
 int pb_cluster_save(const struct pb_cluster *c, struct pb_err *err);
-/* Only the clocks that were measured: what others have changed in the file meanwhile stays, and a cluster that
- * was forgotten stays so. */
+/* Only the clocks that were measured: what others have changed in the file meanwhile stays, and a cluster
+ * that was forgotten stays so. */
 int pb_cluster_save_clocks(const struct pb_cluster *c, struct pb_err *err);
 int pb_cluster_forget(const char *name, struct pb_err *err);
 /* The names, sorted; *ret is a list on the heap of texts on the heap. */
