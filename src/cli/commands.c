@@ -14,13 +14,13 @@
     X(backtrace)                                                                                             \
     X(core)                                                                                                  \
     X(flamegraph)                                                                                            \
-    X(pprof)                                                                                                 \
     X(top)                                                                                                   \
     X(torch)                                                                                                 \
     X(track)                                                                                                 \
     X(inspect)                                                                                               \
     X(show)                                                                                                  \
     X(record)                                                                                                \
+    X(pprof)                                                                                                 \
     X(inject)                                                                                                \
     X(launch)                                                                                                \
     X(eval)                                                                                                  \

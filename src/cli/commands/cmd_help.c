@@ -12,7 +12,7 @@ static const struct {
     const char *title, *commands;
 } groups[] = {
     {"what is it doing", "list now backtrace top torch track inspect show groups memory core doctor"},
-    {"profiles", "flamegraph record"},
+    {"profiles", "flamegraph pprof record"},
     {"run code in it",
      "launch eval execute repl listen pause continue catch trace watch break debug inject detach"},
     {"what it has recorded", "query tables probes export archive report"},
