@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 static pthread_mutex_t mutexes[PB_LOCKS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
-                                            PTHREAD_MUTEX_INITIALIZER};
-_Static_assert(PB_LOCKS == 3, "an initializer for each");
+                                            PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+_Static_assert(PB_LOCKS == 4, "an initializer for each");
 
 /* Debug builds: the holder, 0: none. pthread_self() is never 0 in either C library. */
 static _Atomic uintptr_t owners[PB_LOCKS];

@@ -12,6 +12,7 @@ enum pb_lock_rank {
     PB_LOCK_JOBS,     /* job.c: the list of jobs and what is in them */
     PB_LOCK_CHANNELS, /* channel.c: the list of channels and what is in them */
     PB_LOCK_SPAWN,    /* spawn.c: the queue of threads to start */
+    PB_LOCK_SPANS,    /* span.c: references between spans, where Python has no GIL */
     PB_LOCKS,
 };
 

@@ -9,6 +9,7 @@
 #include "agent/attributes.h"
 #include "agent/module.h"
 #include "agent/recorder.h"
+#include "agent/span.h"
 #include "agent/thread.h"
 #include "agent/trace_table.h"
 #include "agent/values.h"
@@ -18,97 +19,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What follows an object's header. */
-struct span {
-    uint64_t id, trace, parent_id;
-    uint64_t generation; /* of the agent whose table has the row; 0: none */
-    struct pb_row_ref row;
-    int64_t begun;
-    pb_pyobject *name, *phase, *location; /* str or NULL */
-    pb_pyobject *attributes;              /* str (JSON) or NULL */
-    pb_pyobject *before;                  /* the enclosing span, which may have ended since; NULL: none */
-    pb_pyobject *token; /* of the context variable since it was set to this span; NULL: it is not */
-    int open;
-    pb_pyobject *(*call)(pb_pyobject *, pb_pyobject *const *, size_t, pb_pyobject *); /* call_span, or NULL */
-};
-
 static unsigned header;
-static pb_pyobject *span_type, *current; /* current: the context variable; NULL in 3.6 */
-static int binds_itself;                 /* with statements call the span itself: see FIRST_BY_ARRAY */
-
-static struct span *span_of(pb_pyobject *self)
-{
-    return (struct span *)(void *)((char *)self + header);
-}
-
-/* --- the span that is open here -------------------------------------------------------------------- */
-
-#define THREAD_KEY "probing.span"
-
-/* A new reference to the enclosing span; NULL: none. Leaves no exception. */
-static pb_pyobject *around(const struct pb_python *py)
-{
-    pb_pyobject *found = NULL;
-
-    if (current) {
-        if (py->context_get(current, NULL, &found) < 0)
-            py->err_clear();
-        if (found == py->none) { /* one was open before */
-            py->decref(found);
-            found = NULL;
-        }
-        return found;
-    }
-    pb_pyobject *dict = py->thread_dict();
-    found = dict ? py->dict_get(dict, THREAD_KEY) : NULL;
-    if (found)
-        py->incref(found);
-    return found;
-}
-
-/* Returns a token of the context variable, or NULL. */
-static pb_pyobject *set_around(const struct pb_python *py, pb_pyobject *span)
-{
-    pb_pyobject *token = NULL;
-
-    if (current) {
-        token = py->context_set(current, span ? span : py->none);
-    } else {
-        pb_pyobject *dict = py->thread_dict();
-        if (dict && span)
-            py->dict_set(dict, THREAD_KEY, span);
-        else if (dict && py->dict_get(dict, THREAD_KEY))
-            py->dict_del(dict, THREAD_KEY);
-    }
-    if (!token)
-        py->err_clear();
-    return token;
-}
-
-/* When a span ends or is suspended, makes the innermost enclosing span that is still open the current one. If
- * another span is current it stays: spans may end in another order than they began (generators that take
- * turns), or in another context. */
-static void make_former(const struct pb_python *py, pb_pyobject *self)
-{
-    struct span *s = span_of(self);
-    pb_pyobject *now = around(py), *next = s->before, *token = s->token;
-
-    s->token = NULL;
-    while (next && !span_of(next)->open)
-        next = span_of(next)->before;
-    /* Resetting costs half of setting, but a token is valid only in the context in which it was made, and
-     * useful only if the span that it restores is still open. */
-    if (now == self && !(token && next == s->before && py->context_reset(current, token) == 0)) {
-        py->err_clear();
-        pb_pyobject *unused = set_around(py, next);
-        if (unused)
-            py->decref(unused);
-    }
-    if (token)
-        py->decref(token);
-    if (now)
-        py->decref(now);
-}
+static pb_pyobject *span_type;
+static int binds_itself; /* with statements call the span itself: see FIRST_BY_ARRAY */
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
@@ -159,7 +72,7 @@ static void set_begun(struct pb_row *row, const struct begun *b)
     pb_set_i32(row, PB_TRACE_THREAD_ID, pb_thread_id());
 }
 
-static struct begun begun_of(const struct pb_python *py, const struct span *s)
+static struct begun begun_of(const struct pb_python *py, const struct pb_span *s)
 {
     return (struct begun){.type = "span",
                           .id = s->id,
@@ -171,7 +84,7 @@ static struct begun begun_of(const struct pb_python *py, const struct span *s)
                           .attributes = text_of(py, s->attributes)};
 }
 
-static void open_row(const struct pb_python *py, struct span *s)
+static void open_row(const struct pb_python *py, struct pb_span *s)
 {
     const struct begun b = begun_of(py, s);
     struct pb_row row;
@@ -188,7 +101,7 @@ static void open_row(const struct pb_python *py, struct span *s)
     pb_recorder_leave(place);
 }
 
-static void close_row(struct span *s, struct text error)
+static void close_row(struct pb_span *s, struct text error)
 {
     int64_t now = pb_clock_mono();
     uint32_t place;
@@ -217,7 +130,7 @@ static pb_pyobject *give_none(const struct pb_python *py)
 static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
-    struct span *s = span_of(self);
+    struct pb_span *s = pb_span_of(self);
     (void)unused;
 
     if (!s->name || s->open) {
@@ -225,49 +138,36 @@ static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
                                                 : "a span has a name: probing.span(\"forward\")");
         return NULL;
     }
-    pb_pyobject *before = around(py);
+    pb_pyobject *before = pb_span_current(py);
     s->id = pb_trace_new_id();
-    s->trace = before ? span_of(before)->trace : s->id;
-    s->parent_id = before ? span_of(before)->id : 0;
-    if (before && !s->phase && span_of(before)->phase) {
-        s->phase = span_of(before)->phase;
+    s->trace = before ? pb_span_of(before)->trace : s->id;
+    s->parent_id = before ? pb_span_of(before)->id : 0;
+    if (before && !s->phase && pb_span_of(before)->phase) {
+        s->phase = pb_span_of(before)->phase;
         py->incref(s->phase);
     }
-    s->open = 1;
-    s->before = before;
     open_row(py, s);
-    s->token = set_around(py, self);
+    pb_span_enter(py, self, before);
     py->incref(self);
     return self;
 }
 
-/* suspend(), resume(): around a yield, whose caller is not in this span. Its parent stays the same. */
+/* suspend(), resume(): around a yield. The row keeps its parent. */
 static pb_pyobject *suspend(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
     (void)unused;
 
-    make_former(py, self);
+    pb_span_suspend(py, self);
     return give_none(py);
 }
 
 static pb_pyobject *resume(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
-    struct span *s = span_of(self);
     (void)unused;
 
-    if (s->open) {
-        pb_pyobject *was = s->before, *now = around(py);
-        if (now == self) { /* it was not suspended */
-            py->decref(now);
-        } else {
-            s->before = now;
-            if (was)
-                py->decref(was);
-            s->token = set_around(py, self);
-        }
-    }
+    pb_span_resume(py, self);
     return give_none(py);
 }
 
@@ -275,7 +175,7 @@ static pb_pyobject *resume(pb_pyobject *self, pb_pyobject *unused)
 static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
     const struct pb_python *py = pb_python_here();
-    struct span *s = span_of(self);
+    struct pb_span *s = pb_span_of(self);
     struct text error = {NULL, 0};
     (void)names;
 
@@ -288,8 +188,7 @@ static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long narg
             py->err_clear();
         }
         close_row(s, error);
-        make_former(py, self);
-        s->open = 0;
+        pb_span_leave(py, self);
         if (kind)
             py->decref(kind);
     }
@@ -299,11 +198,11 @@ static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long narg
 static pb_pyobject *give_id(pb_pyobject *self, pb_pyobject *unused)
 {
     (void)unused;
-    return pb_python_here()->int64_from((long long)span_of(self)->id);
+    return pb_python_here()->int64_from((long long)pb_span_of(self)->id);
 }
 
 /* @probing.span(...): spans.py in Python makes the decorated function. */
-static pb_pyobject *decorate(const struct pb_python *py, const struct span *s, pb_pyobject *function)
+static pb_pyobject *decorate(const struct pb_python *py, const struct pb_span *s, pb_pyobject *function)
 {
     pb_pyobject *shared = pb_module_shared(py);
     pb_pyobject *how = shared ? py->dict_get(shared, "decorate") : NULL;
@@ -322,20 +221,7 @@ static pb_pyobject *call(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keyw
     pb_pyobject *function = py->tuple_get(args, 0);
     (void)keywords;
 
-    return function ? decorate(py, span_of(self), function) : NULL;
-}
-
-static void dealloc(pb_pyobject *self)
-{
-    const struct pb_python *py = pb_python_here();
-    const struct span *s = span_of(self);
-    pb_pyobject *held[] = {
-        s->name, s->phase, s->location, s->attributes, s->before, s->token, pb_type_of(self, header)};
-
-    py->object_free(self);
-    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++)
-        if (held[i])
-            py->decref(held[i]);
+    return function ? decorate(py, pb_span_of(self), function) : NULL;
 }
 
 /* __enter__ and __exit__ come first: see below. */
@@ -369,7 +255,7 @@ static pb_pyobject *call_span(pb_pyobject *self, pb_pyobject *const *args, size_
 
     if (n == 0)
         return enter(self, NULL);
-    return n == 3 ? leave(self, args, 3, NULL) : decorate(pb_python_here(), span_of(self), args[0]);
+    return n == 3 ? leave(self, args, 3, NULL) : decorate(pb_python_here(), pb_span_of(self), args[0]);
 }
 
 static pb_pyobject *give_span(pb_pyobject *self, pb_pyobject *span, pb_pyobject *type)
@@ -418,7 +304,7 @@ static struct pb_py_member {
 
 static struct pb_py_slot span_slots[] = {
     {PB_SLOT_METHODS, span_methods},
-    {PB_SLOT_DEALLOC, (void *)dealloc},
+    {PB_SLOT_DEALLOC, (void *)pb_span_free},
     {PB_SLOT_CALL, (void *)call},
     {0, NULL}, /* members */
     {0, NULL},
@@ -431,7 +317,7 @@ static void bind_itself(const struct pb_python *py)
     binds_itself = py->minor >= FIRST_BY_ARRAY && py->minor <= LAST_BOUND_METHOD;
     if (!binds_itself)
         return;
-    span_members[0].offset = (long)(header + offsetof(struct span, call));
+    span_members[0].offset = (long)(header + offsetof(struct pb_span, call));
     span_slots[0].function = span_methods + WITH_METHODS;
     span_slots[3] = (struct pb_py_slot){PB_SLOT_MEMBERS, span_members};
     span_spec.flags = PB_TYPE_FLAGS | CALLED_BY_ARRAY;
@@ -541,7 +427,7 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
     if (__builtin_expect(__atomic_load_n(&first_use_hook, __ATOMIC_RELAXED) != NULL, 0))
         call_first_use(py);
     if (nargs == 1 && !names && py->is_callable(args[0])) /* @probing.span above a function */
-        return decorate(py, &(const struct span){0}, args[0]);
+        return decorate(py, &(const struct pb_span){0}, args[0]);
     if (take_given(py, args, nargs, nargs == 0 ? 0 : 1, names, &given) < 0)
         return NULL;
     if (!given.name)
@@ -552,7 +438,7 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
             py->decref(given.attributes);
         return NULL;
     }
-    struct span *s = span_of(made);
+    struct pb_span *s = pb_span_of(made);
     s->name = given.name;
     s->phase = given.phase;
     s->location = given.location;
@@ -569,8 +455,8 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
 /* Writes a whole row at once: an event, or a span whose ends are both known. */
 static void write_row(const struct pb_python *py, const struct given *given, const int64_t *ends)
 {
-    pb_pyobject *before = around(py);
-    const struct span *p = before ? span_of(before) : NULL;
+    pb_pyobject *before = pb_span_current(py);
+    const struct pb_span *p = before ? pb_span_of(before) : NULL;
     struct begun b = {.type = ends ? "span" : "event",
                       .id = ends ? pb_trace_new_id()
                             : p  ? p->id
@@ -641,7 +527,7 @@ static pb_pyobject *record_span(pb_pyobject *self, pb_pyobject *const *args, lon
 static pb_pyobject *phase(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
-    pb_pyobject *found = around(py), *given = found ? span_of(found)->phase : NULL;
+    pb_pyobject *found = pb_span_current(py), *given = found ? pb_span_of(found)->phase : NULL;
     (void)self;
     (void)unused;
 
@@ -654,12 +540,12 @@ static pb_pyobject *phase(pb_pyobject *self, pb_pyobject *unused)
 
 void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret)
 {
-    pb_pyobject *found = around(py);
+    pb_pyobject *found = pb_span_current(py);
 
     *ret = (struct pb_span_seen){0};
     if (!found)
         return;
-    const struct span *s = span_of(found);
+    const struct pb_span *s = pb_span_of(found);
     *ret = (struct pb_span_seen){s->id, s->trace, s->begun};
     py->decref(found);
 }
@@ -679,19 +565,12 @@ struct pb_py_method pb_span_methods[] = {
 int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared)
 {
     header = pb_module_header(py);
-    span_spec.size = (int)(header + sizeof(struct span));
+    span_spec.size = (int)(header + sizeof(struct pb_span));
     bind_itself(py);
     if (pb_module_add_type(py, shared, "Span", &span_spec) < 0)
         return -1;
     span_type = py->dict_get(shared, "Span");
     if (add_with_methods(py, shared) < 0)
         return -1;
-    if (!py->context_new)
-        return 0;
-    pb_pyobject *variable = py->context_new("probing.span", NULL);
-    if (!variable || py->dict_set(shared, "current", variable) < 0)
-        return -1;
-    current = variable; /* the dict holds a reference too: as long as the module */
-    py->decref(variable);
-    return 0;
+    return pb_span_chain_begin(py, shared);
 }
