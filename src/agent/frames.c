@@ -17,6 +17,7 @@
 
 #define FRAMES_MAX        200
 #define STACK_MAX         2000
+#define LIST_MAX          100000 /* threads, interpreters: threads without the GIL change these lists */
 #define CO_OPTIMIZED      1
 #define KIND_HIDDEN       0x10 /* 3.12: of an inlined comprehension */
 #define KIND_CELL         0xc0 /* a cell or a free variable */
@@ -58,7 +59,8 @@ static void *main_interpreter(const struct pb_python *py)
         return py->main_interpreter();
     /* 3.6: the oldest, which is the last. */
     void *last = NULL;
-    for (void *i = py->first_interpreter ? py->first_interpreter() : NULL; i; i = py->next_interpreter(i))
+    void *i = py->first_interpreter ? py->first_interpreter() : NULL;
+    for (int n = 0; i && n < LIST_MAX; n++, i = py->next_interpreter(i))
         last = i;
     return last;
 }
@@ -69,7 +71,8 @@ static void *main_tstate(const struct pb_python *py)
 
     if (!interpreter || !py->first_tstate || !py->next_tstate)
         return NULL;
-    for (void *t = py->first_tstate(interpreter); t; t = py->next_tstate(t))
+    void *t = py->first_tstate(interpreter);
+    for (int n = 0; t && n < LIST_MAX; n++, t = py->next_tstate(t))
         last = t;
     return last;
 }
@@ -392,7 +395,8 @@ static pb_pyobject *list_frames(const struct pb_python *py, unsigned long ident,
     if (!list || !interpreter || !can_list_threads(py, l, marker))
         return list;
     int collects = py->gc_disable && py->gc_enable && py->gc_disable();
-    for (void *t = py->first_tstate(interpreter); t; t = py->next_tstate(t)) {
+    void *t = py->first_tstate(interpreter);
+    for (int n = 0; t && n < LIST_MAX; n++, t = py->next_tstate(t)) {
         memcpy(&other, (const char *)t + l->thread_id, sizeof(other));
         if (!ident) {
             pb_pyobject *frame = top_frame(py, l, t);
@@ -478,7 +482,8 @@ void *pb_frames_tstate(const struct pb_python *py, unsigned long ident)
     memcpy(&number, (const char *)py->current_tstate_checked() + l->thread_id, sizeof(number));
     if (number != py->thread_ident()) /* the layout does not fit */
         return NULL;
-    for (void *t = py->first_tstate(interpreter); t; t = py->next_tstate(t)) {
+    void *t = py->first_tstate(interpreter);
+    for (int n = 0; t && n < LIST_MAX; n++, t = py->next_tstate(t)) {
         memcpy(&number, (const char *)t + l->thread_id, sizeof(number));
         if (number == ident)
             return t;

@@ -198,7 +198,7 @@ static struct followed *find_followed(uintptr_t block)
 {
     uint32_t at = home_of(block);
 
-    while (followed[at].block && followed[at].block != block)
+    for (uint32_t n = 0; n < SLOTS && followed[at].block && followed[at].block != block; n++)
         at = (at + 1) % SLOTS;
     return &followed[at];
 }
@@ -208,7 +208,8 @@ static void remove_followed(struct followed *gone)
 {
     uint32_t hole = (uint32_t)(gone - followed);
 
-    for (uint32_t at = (hole + 1) % SLOTS; followed[at].block; at = (at + 1) % SLOTS) {
+    for (uint32_t n = 0, at = (hole + 1) % SLOTS; n < SLOTS && followed[at].block;
+         n++, at = (at + 1) % SLOTS) {
         uint32_t home = home_of(followed[at].block);
         if ((at - home) % SLOTS >= (at - hole) % SLOTS) {
             followed[hole] = followed[at];
@@ -352,7 +353,7 @@ void pb_alloc_freed(const void *block)
         !followed)
         return;
     struct followed *f = find_followed((uintptr_t)block);
-    if (!f->block)
+    if (f->block != (uintptr_t)block)
         return;
     const struct pb_row_ref row = f->row;
     remove_followed(f);

@@ -87,7 +87,7 @@ static uint32_t intern(const char *bytes, size_t length)
         h = mix(h, (unsigned char)bytes[i]);
     uint32_t *list = &memory->text_lists[h % TEXTS];
 
-    for (uint32_t i = *list; i; i = memory->texts[i].next)
+    for (uint32_t i = *list, n = 0; i && n < TEXTS; n++, i = memory->texts[i].next)
         if (memory->texts[i].length == length &&
             memcmp(memory->bytes + memory->texts[i].at, bytes, length) == 0)
             return i;
@@ -197,8 +197,8 @@ uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t paren
         &memory->place_lists[mix(mix(mix(name, parent), shapes), (uint64_t)tid << 8 | (unsigned)stage) %
                              PLACES];
     uint32_t found = *list;
-    while (found && !is_place(&memory->places[found], stage, name, parent, tid, depth, shapes))
-        found = memory->places[found].next;
+    for (int n = 0; found && !is_place(&memory->places[found], stage, name, parent, tid, depth, shapes); n++)
+        found = n < (int)PLACES ? memory->places[found].next : 0;
     if (!found && nplaces + 1 < PLACES) {
         struct pb_torch_place made = {.name = name,
                                       .parent = parent,
@@ -220,16 +220,20 @@ uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t paren
 
 /* --- modules --------------------------------------------------------------------------------------- */
 
-/* The slot that names it, or the free one that ends its chain. */
+/* The slot that names it, or the free one that ends its chain; where there is neither, one that is read by
+ * nobody. */
 static uint32_t *find_slot(const pb_pyobject *module)
 {
+    static uint32_t none;
     uint32_t at = (uint32_t)mix(0, (uintptr_t)module) & mask;
 
-    for (;; at = (at + 1) & mask) {
+    for (uint32_t n = 0; n <= mask; n++, at = (at + 1) & mask) {
         uint32_t *slot = &memory->index[at];
         if (!*slot || (*slot != GONE && memory->modules[*slot].module == module))
             return slot;
     }
+    none = 0;
+    return &none;
 }
 
 /* NULL: it is not known. */
