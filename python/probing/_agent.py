@@ -115,10 +115,16 @@ def _is_musl():
         return False
 
 
+def _folder():
+    """That of this file; None where the agent carries it."""
+    file = globals().get("__file__")
+    return file and os.path.dirname(os.path.abspath(file))
+
+
 def libraries():
     """Where the library may be: PROBING_LIBRARY, the environment's, that of the tree of this file."""
     name = "libprobing-%s.so" % ("musl" if _is_musl() else "glibc")
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = _folder()
     yield os.environ.get("PROBING_LIBRARY", "")
     yield os.path.join(sys.prefix, "lib", "probing", name)
     # site-packages of lib/pythonX.Y, also if sys.prefix is another (--user, --target, a custom path)
@@ -203,8 +209,8 @@ def start(**options):
     found = agent()
     if found.is_recording() or isinstance(found, _Nothing):
         return found.is_recording()
-    tree = os.path.dirname(os.path.abspath(__file__))
-    if os.path.exists(os.path.join(tree, "..", "..", "CMakeLists.txt")):  # a development tree: its sources as they are
+    tree = _folder()
+    if tree and os.path.exists(os.path.join(tree, "..", "..", "CMakeLists.txt")):  # a development tree: its sources as they are
         options.setdefault("python_dir", tree)
     said = found.start("".join("%s=%s\n" % (name, value) for name, value in options.items()))
     if said:
@@ -213,10 +219,12 @@ def start(**options):
 
 
 def find_tool():
-    """The program of this installation: PROBING_PROGRAM, the environment's, the build's, that in PATH. None: there is none."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    folders = [os.path.join(sys.prefix, "bin"), os.path.join(here, "..", "..", "build", "release", "bin")] + os.environ.get("PATH", "").split(os.pathsep)
-    for path in [os.environ.get("PROBING_PROGRAM")] + [os.path.join(folder, "probing") for folder in folders if folder]:
+    """The program of this installation: PROBING_PROGRAM, the one that brought the agent in, the environment's, the build's, that in PATH. None: there
+    is none."""
+    here = _folder()
+    folders = [os.path.join(sys.prefix, "bin"), here and os.path.join(here, "..", "..", "build", "release", "bin")]
+    folders += os.environ.get("PATH", "").split(os.pathsep)
+    for path in [os.environ.get("PROBING_PROGRAM"), None if here else agent().program()] + [os.path.join(folder, "probing") for folder in folders if folder]:
         if path and os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return None

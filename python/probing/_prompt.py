@@ -123,6 +123,7 @@ class Input(_remote._Request):
         if not self.only_looks:
             import_threading()
             leave_before_the_end()
+            _remote.make_importable(self.source, tree)
             self.replace_streams()
             remember_lines(self)
         run = []

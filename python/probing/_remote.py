@@ -119,8 +119,7 @@ def _prepare(request, keep_value, thread):
     if not request.only_looks:
         import_threading()
         leave_before_the_end()
-        if "probing" in request.source and _imports_us(tree):
-            _make_importable()
+        make_importable(request.source, tree)
         request.replace_streams()
         remember_lines(request)
     last = None
@@ -145,8 +144,10 @@ def _imports_us(tree):
     return False
 
 
-def _make_importable():
+def make_importable(source, tree):
     """For code that imports probing: the installed package, which finds this agent; without one, our own files."""
+    if "probing" not in source or not _imports_us(tree):
+        return
     sys.modules.setdefault("_probing", _probing)
     if "probing" in sys.modules:
         return
@@ -156,7 +157,9 @@ def _make_importable():
     if apart(lambda: PathFinder.find_spec("probing")) is None:
         package = __load__("")
         package.__path__ = []
-        for name in ("_agent", "spans", "tables"):
+        if hasattr(package, "_Module"):  # 3.6
+            package.__class__ = package._Module
+        for name in ("_agent", "spans", "tables", "config", "inspect", "tracing"):
             sys.modules["probing." + name] = __load__(name)
             setattr(package, name, __load__(name))
         sys.modules["probing"] = package

@@ -10,6 +10,7 @@
 #define FILES (sizeof(embedded_files) / sizeof(embedded_files[0]))
 
 static struct pb_block from_folder[FILES];
+char pb_embed_program[512];
 
 const char *pb_embed_file(const char *name)
 {

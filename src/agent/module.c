@@ -99,6 +99,14 @@ static pb_pyobject *source(pb_pyobject *self, pb_pyobject *name)
     return py->str_from_utf8(text, (long)strlen(text), "strict");
 }
 
+/* program(): the path of the program that brought the agent in; "": not known. */
+static pb_pyobject *program(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->str_from(pb_embed_program, (long)strlen(pb_embed_program));
+}
+
 #define START_MS 2000
 
 /* Waits until the agent is up or has failed, without the GIL. NULL: it is up. */
@@ -236,6 +244,7 @@ static struct pb_py_method own_methods[] = {
     {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
     {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
     {"tell_registered", (pb_py_function)tell_registered, PB_METH_VARARGS, NULL},
+    {"program", (pb_py_function)program, PB_METH_NOARGS, NULL},
     {"source", (pb_py_function)source, PB_METH_O, NULL},
     {"start", (pb_py_function)start_agent, PB_METH_O, NULL},
     {"is_recording", (pb_py_function)is_recording, PB_METH_NOARGS, NULL},

@@ -209,6 +209,7 @@ static int set_up(struct pb_agent *a, char *why, size_t why_size)
         return -EINVAL;
     pb_crash_set_secrets(a->settings.at[PB_SET_REDACT].text);
     pb_embed_override(read_option("python_dir", python_dir, sizeof(python_dir)));
+    read_option("program", pb_embed_program, sizeof(pb_embed_program));
 
     const struct pb_run_options how = {
         .dir = read_option("dir", dir, sizeof(dir))[0] ? dir : NULL,

@@ -305,10 +305,12 @@ static int bring_in(const struct pb_procinfo *process, const struct pb_session_o
     if (dir && *dir && (*dir != '/' || strlen(dir) > DIR_MAX))
         return pb_fail(err, -EINVAL, "PROBING_DIR must be an absolute path of at most %d bytes, not '%s'",
                        DIR_MAX, dir);
-    int n = snprintf(options, sizeof(options), "host_pid=%d\ndir=%s\npython_dir=%s\nmax_memory=%s\n",
-                     (int)process->pid, dir ? dir : "",
-                     o->python_dir && sees_our_files(process) ? o->python_dir : "",
-                     o->max_memory ? o->max_memory : "");
+    bool same_files = sees_our_files(process);
+    int n = snprintf(options, sizeof(options),
+                     "host_pid=%d\ndir=%s\npython_dir=%s\nmax_memory=%s\nprogram=%s%s\n", (int)process->pid,
+                     dir ? dir : "", o->python_dir && same_files ? o->python_dir : "",
+                     o->max_memory ? o->max_memory : "", same_files ? o->agent_dir : "",
+                     same_files ? "/../../bin/probing" : "");
     if (n >= (int)sizeof(options))
         return pb_fail(err, -EMSGSIZE, "PROBING_DIR or a path of this installation is too long");
     const struct pb_inject_request request = {.pid = process->pid,
