@@ -2,7 +2,7 @@
 
 Called by the torch probe (src/agent/probes/torch_track.c) in the thread that runs the steps, right after the optimizer's step, so a loss is that
 of this step. A name is read from the frame without side effects; an expression (self.scale, meter["loss"].avg) has its own. Each value is a row
-of python.variables, and all of a step are a row of training_logs. A number on a GPU is copied without waiting for the GPU and read at a later
+of python.variables, and all of a step are a row of training_logs, with the columns `loss` and `loss@train`. A number on a GPU is copied without waiting for the GPU and read at a later
 step. Nothing here raises into the program. lr, grad_norm and throughput are known without a function.
 """
 import sys
@@ -22,6 +22,7 @@ class Expression:
             raise ValueError("'%s' names no function: write it as %s@FUNCTION; without one there are %s" % (text, text, ", ".join(KNOWN)))
         self.code = compile(self.text, "<track>", "eval", 0, True)
         self.column = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.text) if hasattr(str, "isascii") else self.text
+        self.whole = text if self.function else self.column
         self.last = self.last_text = None
         self.bad = False
 
@@ -54,18 +55,25 @@ def step(number, optimizer, samples, seconds):
         return
     with guard(), torch.no_grad():
         _collect(torch)
-        values, frames = {}, {}
+        values, frames, found = {}, {}, []
         for each in list(_expressions):
             try:
-                found, place = _evaluate(torch, each, frames, optimizer, samples, seconds)
+                found.append((each,) + _evaluate(torch, each, frames, optimizer, samples, seconds))
             except Exception:
                 continue
-            _take(torch, number, each, found, place, values)
-        epoch = next((names.get("epoch") for _, names in frames.values() if names), None)
+        number = _own("step", found, frames, _own("global_step", found, frames, number))
+        epoch = _own("epoch", found, frames, None)
+        for each, value, place in found:
+            _take(torch, number, each, value, place, values)
         if values:
-            if type(epoch) is int:
-                values.setdefault("epoch", epoch)
-            _probing.log(step=number, **values)
+            values.update({"step": number} if epoch is None else {"step": number, "epoch": epoch})
+            _probing.log(**values)
+
+
+def _own(name, found, frames, otherwise):
+    """A number that the program counts itself: a tracked expression, else a variable of a function with tracked ones."""
+    values = [value for each, value, _ in found if each.column == name] + [names.get(name) for _, names in frames.values() if names]
+    return next((value for value in values if type(value) is int), otherwise)
 
 
 def _evaluate(torch, each, frames, optimizer, samples, seconds):
@@ -112,11 +120,17 @@ def _take(torch, number, each, value, place, values):
     if isinstance(value, bool):
         value = int(value)
     if isinstance(value, (int, float)):
-        values[each.column] = float(value)
+        _put(values, each, value)
         _write(number, each, float(value), repr(value), place)
     elif type(value) is str:
-        values[each.column] = value[:200]
+        _put(values, each, value[:200])
         _write(number, each, None, value[:200], place)
+
+
+def _put(values, each, value):
+    """Under both names; of several functions' variables of one name, the first has the short one."""
+    values.setdefault(each.column, value)
+    values.setdefault(each.whole, value)
 
 
 def _copy_later(torch, number, each, value, place):
@@ -135,7 +149,9 @@ def _collect(torch):
         number, each, host, _, place = _pending.pop(0)
         value = float(host.item())
         _write(number, each, value, repr(value), place)
-        _probing.log(step=number, **{each.column: value})
+        values = {"step": number}
+        _put(values, each, value)
+        _probing.log(**values)
 
 
 def _write(number, each, value, text, place):

@@ -14,8 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST    64 /* values per call */
-#define COLUMNS "log columns"
+#define MOST      64 /* values per call */
+#define MOST_NAME 48 /* bytes of a column's name, with its NUL */
+#define COLUMNS   "log columns"
 
 enum { TIMESTAMP, EPOCH, STEP, LOSS };
 
@@ -42,6 +43,15 @@ static struct pb_table *log_table(struct pb_arena *arena)
     return pb_recorder_table(arena, &spec, &known);
 }
 
+/* A tracked variable has a column of its whole text too: loss@train. */
+static int is_tracked(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@<>[]";
+    size_t n = strspn(name, letters);
+
+    return strchr(name, '@') && !name[n] && n < MOST_NAME;
+}
+
 static enum pb_type type_for(const struct pb_python *py, const char *name, pb_pyobject *value)
 {
     pb_pyobject *type = pb_type_of(value, pb_module_header(py));
@@ -52,8 +62,9 @@ static enum pb_type type_for(const struct pb_python *py, const char *name, pb_py
         return PB_STRING;
     if (type == py->bytes_type)
         return PB_BYTES;
+    size_t length = strcspn(name, "@");
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
-        if (strcmp(name, counters[i]) == 0)
+        if (strlen(counters[i]) == length && memcmp(name, counters[i], length) == 0)
             return PB_I64;
     return PB_F64;
 }
@@ -68,7 +79,7 @@ static long find_column(const struct pb_python *py, pb_pyobject *known, pb_pyobj
     if (found)
         return py->int_as(found);
     const char *name = py->utf8_of(key);
-    if (!name || !pb_name_is_column(name))
+    if (!name || (!pb_name_is_column(name) && !is_tracked(name)))
         return -EINVAL;
     struct pb_column column = {.name = name, .type = type_for(py, name, value)};
     struct pb_arena *arena = pb_recorder_enter(&place);

@@ -97,7 +97,7 @@ static int step_was_skipped(void)
 
 static void end_step(int32_t tid, int64_t now, int skipped)
 {
-    int64_t next = s.now.step + (s.begun ? 1 : 0);
+    int64_t next = s.now.step + 1; /* also after the first, of which there is no row: others count it */
 
     if (!skipped && s.now.micro_batches) {
         s.as_before = s.accumulated == s.now.micro_batches ? s.as_before + 1 : 0;
@@ -400,11 +400,9 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
         end_on_gpu(py, &s.step_event, "step", s.now.begun);
         if (!pb_torch_run())
             return give_none();
-        int64_t step = s.now.step, samples = s.now.samples, took = now - s.now.begun;
-        int begun = s.begun;
+        int64_t step = s.now.step, samples = s.now.samples, took = s.begun ? now - s.now.begun : 0;
         end_step(tid, now, 0);
-        if (begun)
-            pb_torch_track_step(py, optimizer, step, samples, took);
+        pb_torch_track_step(py, optimizer, step, samples, took);
         follow_on_gpu(py);
     }
     if (pb_torch_each_optimizer(py, optimizer, counted) < 0)

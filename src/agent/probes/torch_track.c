@@ -85,7 +85,9 @@ void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int
     pb_pyobject *held = module; /* a stop in another thread, while Python runs, drops it */
     py->incref(held);
     pb_pyobject *function = py->get_attr(held, "step");
-    pb_pyobject *number = py->int64_from(step), *many = py->int64_from(samples);
+    /* The program's own, where it tells. */
+    int64_t own = pb_span_step();
+    pb_pyobject *number = py->int64_from(own == INT64_MIN ? step : own), *many = py->int64_from(samples);
     pb_pyobject *seconds = py->float_from((double)took / 1e9);
     pb_pyobject *done = function && number && many && seconds
                             ? py->call(function, number, optimizer, many, seconds, (void *)NULL)
