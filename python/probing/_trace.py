@@ -269,6 +269,10 @@ def follow(caller, function):
     traced.level, traced.until = caller.level + 1, caller.until
     try:
         begin(traced)
+        if caller.options.get("watch"):
+            from . import _watch
+
+            caller.options["begun"] += _watch.begin_in(code, traced.name, [each for each in caller.options["watch"] if each in code.co_varnames])
     except Refused:
         pass
 

@@ -159,12 +159,12 @@ class State:
 class Watch:
     """One EXPR@FUNCTION. changed(frame, change) is called for each change, otherwise it becomes a row."""
 
-    def __init__(self, text, rate, until, changed=None):
+    def __init__(self, text, rate, until, changed=None, code=None):
         self.expression, at, function = text.rpartition("@")
         if not at or not self.expression.strip() or not function.strip():
             raise Refused("what is watched is VARIABLE@FUNCTION, such as loss@train, not %r" % text)
         self.text, self.expression = text, self.expression.strip()
-        self.code, self.function = find_function(function.strip())
+        self.code, self.function = (code, function.strip()) if code is not None else find_function(function.strip())
         self.operations = operations_of(self.code, self.expression)
         self.evaluated = None if self.expression.isidentifier() else compile_path(self.expression)
         self.rate, self.changed, self.changes = Rate(rate), changed or self.write, 0
@@ -296,6 +296,33 @@ def start(options, names):
                                                 ", for %g s" % (duration / 1000) if duration else ""))
     _hooks.at_end(end_watches)
     return "\n".join(lines + ([said] if said else []))
+
+
+def begin_in(code, name, expressions):
+    """Watches variables of a function that is at hand, where it has them. Returns those that were not watched yet."""
+    begun = []
+    for each in expressions:
+        text = "%s@%s" % (each, name)
+        if has_variable(code, each) and text not in all_watches():
+            watch = all_watches()[text] = Watch(text, RATE, 0, None, code)
+            begun.append(watch)
+            try:
+                _places.add(watch.place)
+            except BaseException:
+                end_those(begun)
+                raise
+    return begun
+
+
+def end_those(watches):
+    for each in watches:
+        if all_watches().get(each.text) is each:
+            del all_watches()[each.text]
+            _places.remove(each.place)
+
+
+def has_variable(code, expression):
+    return expression.replace("[", ".").partition(".")[0].strip() in code.co_varnames + code.co_cellvars + code.co_freevars + code.co_names
 
 
 def stop(names):

@@ -97,14 +97,82 @@ def _text_of(ranks):
     return ",".join("%s=%s" % (name, ranks[name]) for name in sorted(ranks) if ranks[name] is not None)
 
 
-def probe(name=None, **attributes):
-    """A span for each call of the decorated function."""
+def probe(name=None, phase=None, watch=(), depth=1):
+    """A span for each call of the decorated function, or around a block. watch: its variables whose changes become rows of python.variables;
+    depth: so many levels of calls, the function itself being the first: deeper ones are rows of python.trace_event, and their variables of these
+    names are watched too."""
     if callable(name):
         return _decorate(name, None, None, None)
-    return lambda function: _decorate(function, name, attributes.pop("phase", None), None, attributes)
+    return _Probe(name, phase, watch, depth)
 
 
-def _decorate(function, name, phase, json, attributes=None):
+class _Probe:
+    def __init__(self, name, phase, watch, depth):
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise ValueError("depth is a number of levels, 1 or more, not %r" % (depth,))
+        self.name, self.phase, self.depth = name, phase, depth
+        self.watch = [watch] if isinstance(watch, str) else list(watch) if isinstance(watch, (list, tuple, set, frozenset)) else [watch]
+        if not all(isinstance(each, str) for each in self.watch):
+            raise TypeError("watch is a list of names of variables, not %r" % (watch,))
+        self.blocks = []
+
+    def follow(self, code, name):
+        """What the agent began, or None. A program never fails because of us."""
+        try:
+            module = recording()
+            return module.is_recording() and module.part("_probe").begin(code, name, self.watch, self.depth) or None
+        except Exception as error:
+            warn("%s is not watched: %s" % (name, error))
+
+    def __call__(self, function):
+        code = getattr(_unwrapped(function), "__code__", None)
+        if not self.watch and self.depth == 1:
+            return _decorate(function, self.name, self.phase, None)
+        if code is None:
+            raise TypeError("%r has no Python code to watch" % (function,))
+        _check_names(code, self.watch)
+        begun, name = [], getattr(function, "__qualname__", code.co_name)
+
+        def begin_span(*args, **named):
+            opened = span(*args, **named)
+            generation = agent().detached() if agent().is_recording() else None
+            if begun != [generation]:
+                begun[:] = [generation]
+                self.follow(code, name)
+            return opened
+        return _decorate(function, self.name, self.phase, None, None, begin_span)
+
+    def __enter__(self):
+        code = sys._getframe(1).f_code
+        _check_names(code, self.watch)
+        opened = span(self.name or code.co_name, **({"phase": self.phase} if self.phase is not None else {})).__enter__()
+        self.blocks.append((opened, self.follow(code, code.co_name) if self.watch or self.depth > 1 else None))
+        return opened
+
+    def __exit__(self, *error):
+        opened, begun = self.blocks.pop()
+        if begun is not None:
+            try:
+                agent().part("_probe").end(begun, sys._getframe(1))
+            except Exception as failed:
+                warn("watching did not end: %s" % failed)
+        return opened.__exit__(*error or (None, None, None))
+
+
+def _unwrapped(function):
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return getattr(function, "__func__", function)
+
+
+def _check_names(code, watch):
+    names = code.co_varnames + code.co_cellvars + code.co_freevars + code.co_names
+    for each in watch:
+        if each.replace("[", ".").partition(".")[0].strip() not in names:
+            raise ValueError("%s has no variable %s; there are %s" % (code.co_name, each, ", ".join(names) or "none"))
+
+
+def _decorate(function, name, phase, json, attributes=None, span=span):
     import functools
     import inspect
 

@@ -7,6 +7,7 @@
 #include "agent/embed.h"
 #include "agent/enter.h"
 #include "agent/live.h"
+#include "agent/probes/torch.h"
 #include "agent/recorder.h"
 #include "control/status.h"
 #include "table/names.h"
@@ -97,6 +98,19 @@ static pb_pyobject *source(pb_pyobject *self, pb_pyobject *name)
         return NULL;
     }
     return py->str_from_utf8(text, (long)strlen(text), "strict");
+}
+
+/* part(name): a file of the agent's own Python part, as a module. */
+static pb_pyobject *part(pb_pyobject *self, pb_pyobject *name)
+{
+    const struct pb_python *py = pb_python_here();
+    const char *text = py->utf8_of(name);
+    (void)self;
+
+    pb_pyobject *module = text ? pb_torch_load_part(py, text) : NULL;
+    if (!module && text)
+        py->err_set_object(*py->import_error, name);
+    return module;
 }
 
 /* program(): the path of the program that brought the agent in; "": not known. */
@@ -244,6 +258,7 @@ static struct pb_py_method own_methods[] = {
     {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
     {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
     {"tell_registered", (pb_py_function)tell_registered, PB_METH_VARARGS, NULL},
+    {"part", (pb_py_function)part, PB_METH_O, NULL},
     {"program", (pb_py_function)program, PB_METH_NOARGS, NULL},
     {"source", (pb_py_function)source, PB_METH_O, NULL},
     {"start", (pb_py_function)start_agent, PB_METH_O, NULL},
