@@ -72,7 +72,7 @@ static void set_begun(struct pb_row *row, const struct begun *b)
     pb_set_i32(row, PB_TRACE_THREAD_ID, pb_thread_id());
 }
 
-static struct begun begun_of(const struct pb_python *py, const struct pb_span *s)
+static struct begun begun_of(const struct pb_python *py, const struct pb_span_object *s)
 {
     return (struct begun){.type = "span",
                           .id = s->id,
@@ -84,7 +84,7 @@ static struct begun begun_of(const struct pb_python *py, const struct pb_span *s
                           .attributes = text_of(py, s->attributes)};
 }
 
-static void open_row(const struct pb_python *py, struct pb_span *s)
+static void open_row(const struct pb_python *py, struct pb_span_object *s)
 {
     const struct begun b = begun_of(py, s);
     struct pb_row row;
@@ -101,7 +101,7 @@ static void open_row(const struct pb_python *py, struct pb_span *s)
     pb_recorder_leave(place);
 }
 
-static void close_row(struct pb_span *s, struct text error)
+static void close_row(struct pb_span_object *s, struct text error)
 {
     int64_t now = pb_clock_mono();
     uint32_t place;
@@ -130,7 +130,7 @@ static pb_pyobject *give_none(const struct pb_python *py)
 static pb_pyobject *enter(pb_pyobject *self, pb_pyobject *unused)
 {
     const struct pb_python *py = pb_python_here();
-    struct pb_span *s = pb_span_of(self);
+    struct pb_span_object *s = pb_span_of(self);
     (void)unused;
 
     if (!s->name || s->open) {
@@ -175,7 +175,7 @@ static pb_pyobject *resume(pb_pyobject *self, pb_pyobject *unused)
 static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
     const struct pb_python *py = pb_python_here();
-    struct pb_span *s = pb_span_of(self);
+    struct pb_span_object *s = pb_span_of(self);
     struct text error = {NULL, 0};
     (void)names;
 
@@ -202,7 +202,8 @@ static pb_pyobject *give_id(pb_pyobject *self, pb_pyobject *unused)
 }
 
 /* @probing.span(...): spans.py in Python makes the decorated function. */
-static pb_pyobject *decorate(const struct pb_python *py, const struct pb_span *s, pb_pyobject *function)
+static pb_pyobject *decorate(const struct pb_python *py, const struct pb_span_object *s,
+                             pb_pyobject *function)
 {
     pb_pyobject *shared = pb_module_shared(py);
     pb_pyobject *how = shared ? py->dict_get(shared, "decorate") : NULL;
@@ -317,7 +318,7 @@ static void bind_itself(const struct pb_python *py)
     binds_itself = py->minor >= FIRST_BY_ARRAY && py->minor <= LAST_BOUND_METHOD;
     if (!binds_itself)
         return;
-    span_members[0].offset = (long)(header + offsetof(struct pb_span, call));
+    span_members[0].offset = (long)(header + offsetof(struct pb_span_object, call));
     span_slots[0].function = span_methods + WITH_METHODS;
     span_slots[3] = (struct pb_py_slot){PB_SLOT_MEMBERS, span_members};
     span_spec.flags = PB_TYPE_FLAGS | CALLED_BY_ARRAY;
@@ -427,7 +428,7 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
     if (__builtin_expect(__atomic_load_n(&first_use_hook, __ATOMIC_RELAXED) != NULL, 0))
         call_first_use(py);
     if (nargs == 1 && !names && py->is_callable(args[0])) /* @probing.span above a function */
-        return decorate(py, &(const struct pb_span){0}, args[0]);
+        return decorate(py, &(const struct pb_span_object){0}, args[0]);
     if (take_given(py, args, nargs, nargs == 0 ? 0 : 1, names, &given) < 0)
         return NULL;
     if (!given.name)
@@ -438,7 +439,7 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
             py->decref(given.attributes);
         return NULL;
     }
-    struct pb_span *s = pb_span_of(made);
+    struct pb_span_object *s = pb_span_of(made);
     s->name = given.name;
     s->phase = given.phase;
     s->location = given.location;
@@ -456,7 +457,7 @@ static pb_pyobject *span(pb_pyobject *self, pb_pyobject *const *args, long nargs
 static void write_row(const struct pb_python *py, const struct given *given, const int64_t *ends)
 {
     pb_pyobject *before = pb_span_current(py);
-    const struct pb_span *p = before ? pb_span_of(before) : NULL;
+    const struct pb_span_object *p = before ? pb_span_of(before) : NULL;
     struct begun b = {.type = ends ? "span" : "event",
                       .id = ends ? pb_trace_new_id()
                             : p  ? p->id
@@ -545,7 +546,7 @@ void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret)
     *ret = (struct pb_span_seen){0};
     if (!found)
         return;
-    const struct pb_span *s = pb_span_of(found);
+    const struct pb_span_object *s = pb_span_of(found);
     *ret = (struct pb_span_seen){s->id, s->trace, s->begun};
     py->decref(found);
 }
@@ -565,7 +566,7 @@ struct pb_py_method pb_span_methods[] = {
 int pb_module_add_span_type(const struct pb_python *py, pb_pyobject *shared)
 {
     header = pb_module_header(py);
-    span_spec.size = (int)(header + sizeof(struct pb_span));
+    span_spec.size = (int)(header + sizeof(struct pb_span_object));
     bind_itself(py);
     if (pb_module_add_type(py, shared, "Span", &span_spec) < 0)
         return -1;

@@ -44,7 +44,7 @@ static pb_pyobject *get_current(const struct pb_python *py)
     return found;
 }
 
-/* Tokens of the context variable, of the spans that were entered last: resetting costs half of setting. A token
+/* Tokens of the context variable, of the spans entered last: resetting costs half of setting. A token
  * refers to the context, which refers to the span; a span that had its own token and is never left would keep
  * the context and all that is in it. So they are here, and few. With the GIL; not where there is none. */
 static struct token {
@@ -76,7 +76,7 @@ static void keep_token(const struct pb_python *py, pb_pyobject *self, pb_pyobjec
     release(py, old);
 }
 
-/* In a forked child, where spans are used also without an agent. The parent's other threads do not go on here. */
+/* In a forked child, where spans are used also without an agent. Other threads of the parent do not go on. */
 static void forget(void)
 {
     waiting = NULL;
@@ -147,10 +147,10 @@ static void end_links(const struct pb_python *py)
 }
 
 /* The span of the chain from `from` on whose `before` is `wanted`; NULL: there is none. */
-static struct pb_span *find_child(pb_pyobject *from, const pb_pyobject *wanted)
+static struct pb_span_object *find_child(pb_pyobject *from, const pb_pyobject *wanted)
 {
     for (int n = 0; from && n < MOST_DEEP; n++) {
-        struct pb_span *s = pb_span_of(from);
+        struct pb_span_object *s = pb_span_of(from);
         if (s->before == wanted)
             return s;
         from = s->before;
@@ -170,7 +170,7 @@ static int may_have(pb_pyobject *from, const pb_pyobject *wanted)
 }
 
 /* Takes the reference out. */
-static pb_pyobject *take_before(struct pb_span *s)
+static pb_pyobject *take_before(struct pb_span_object *s)
 {
     pb_pyobject *before = s->before;
 
@@ -184,7 +184,7 @@ static pb_pyobject *take_before(struct pb_span *s)
  * is the caller's, and is taken if the result is 1. */
 static int set_before(pb_pyobject *self, pb_pyobject *before)
 {
-    struct pb_span *s = pb_span_of(self), *outer = pb_span_of(before);
+    struct pb_span_object *s = pb_span_of(self), *outer = pb_span_of(before);
 
     if (before == self || outer->depth + 1 >= MOST_DEEP || (s->children && may_have(before, self)))
         return 0;
@@ -196,7 +196,7 @@ static int set_before(pb_pyobject *self, pb_pyobject *before)
 
 void pb_span_enter(const struct pb_python *py, pb_pyobject *self, pb_pyobject *around)
 {
-    struct pb_span *s = pb_span_of(self);
+    struct pb_span_object *s = pb_span_of(self);
 
     begin_links(py);
     pb_pyobject *old = take_before(s); /* none, unless two threads enter the same span */
@@ -218,12 +218,12 @@ void pb_span_enter(const struct pb_python *py, pb_pyobject *self, pb_pyobject *a
  * that take turns). The ended span is taken out of its chain. */
 void pb_span_leave(const struct pb_python *py, pb_pyobject *self)
 {
-    struct pb_span *s = pb_span_of(self);
+    struct pb_span_object *s = pb_span_of(self);
     const pb_pyobject *restored;
     pb_pyobject *now = get_current(py), *twice = NULL, *token = take_token(self, &restored);
 
     begin_links(py);
-    struct pb_span *child = now && now != self && s->children ? find_child(now, self) : NULL;
+    struct pb_span_object *child = now && now != self && s->children ? find_child(now, self) : NULL;
     pb_pyobject *next = take_before(s), *inside = s->inside;
     s->inside = NULL;
     s->open = s->suspended = 0;
@@ -251,11 +251,11 @@ void pb_span_leave(const struct pb_python *py, pb_pyobject *self)
 
 void pb_span_suspend(const struct pb_python *py, pb_pyobject *self)
 {
-    struct pb_span *s = pb_span_of(self);
+    struct pb_span_object *s = pb_span_of(self);
     pb_pyobject *now = get_current(py), *next = NULL, *twice = NULL;
 
     begin_links(py);
-    struct pb_span *child = now && now != self && s->children ? find_child(now, self) : NULL;
+    struct pb_span_object *child = now && now != self && s->children ? find_child(now, self) : NULL;
     int is_around = s->open && !s->suspended && (now == self || child);
     if (is_around) {
         s->suspended = 1;
@@ -288,7 +288,7 @@ static pb_pyobject *find_outermost(pb_pyobject *from)
 
 void pb_span_resume(const struct pb_python *py, pb_pyobject *self)
 {
-    struct pb_span *s = pb_span_of(self);
+    struct pb_span_object *s = pb_span_of(self);
     pb_pyobject *now = pb_span_current(py), *old = NULL, *ended = NULL, *to = self;
 
     begin_links(py);
@@ -349,7 +349,7 @@ static void free_with_type(const struct pb_python *py, pb_pyobject *self)
 void pb_span_free(pb_pyobject *self)
 {
     const struct pb_python *py = pb_python_here();
-    struct pb_span *s = pb_span_of(self);
+    struct pb_span_object *s = pb_span_of(self);
     const pb_pyobject *unused;
     pb_pyobject *texts[] = {s->name, s->phase, s->location, s->attributes, take_token(self, &unused)};
 

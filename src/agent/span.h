@@ -1,10 +1,10 @@
 /* span: the object of `with probing.span(...)`, and which span is around which.
  *
  * Each thread and each asyncio task has a current span; from it a chain of references leads outwards to the
- * spans around it. Contexts are copied (tasks, callbacks, threads), so the same span may be in several chains,
+ * spans around it. Contexts are copied (tasks, callbacks, threads), so a span may be in several chains,
  * and may end in a context other than the one in which it began. What always holds:
  *
- * - Only an open span refers to the span around it. One that has ended refers to no span, so what keeps it (the
+ * - Only an open span refers to the span around it. One that has ended refers to none, so what keeps it (the
  *   context of a callback that it scheduled) keeps nothing else.
  * - No chain contains itself: set_before() is the only place that makes a reference, and checks.
  * - Walks along a chain stop after MOST_DEEP spans.
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* What follows an object's header. */
-struct pb_span {
+struct pb_span_object {
     uint64_t id, trace, parent_id;
     uint64_t generation; /* of the agent whose table has the row; 0: none */
     struct pb_row_ref row;
@@ -34,9 +34,9 @@ struct pb_span {
     pb_pyobject *(*call)(pb_pyobject *, pb_pyobject *const *, size_t, pb_pyobject *); /* call_span, or NULL */
 };
 
-static inline struct pb_span *pb_span_of(pb_pyobject *object)
+static inline struct pb_span_object *pb_span_of(pb_pyobject *object)
 {
-    return (struct pb_span *)(void *)((char *)object + pb_module_header_known);
+    return (struct pb_span_object *)(void *)((char *)object + pb_module_header_known);
 }
 
 /* At the module's first use: the context variable; NULL in 3.6, where the current span is the thread's. */
@@ -44,7 +44,8 @@ int pb_span_chain_begin(const struct pb_python *py, pb_pyobject *shared);
 
 /* All with the GIL; none leaves an exception. */
 
-/* A new reference to the span around what runs now; it may have ended, as that of a task's creator. NULL: none. */
+/* A new reference to the span around what runs now; NULL: none. It may have ended, as that of a task's
+ * creator. */
 pb_pyobject *pb_span_current(const struct pb_python *py);
 
 /* A span begins inside of `around` (the caller's reference is taken), and becomes the current one. */

@@ -21,6 +21,7 @@
 static struct {
     struct pb_torch_step_row now; /* the present step */
     int begun;                    /* its beginning was seen */
+    int unseen;                   /* a step ended whose beginning was not: it has no number, but is tracked */
     int training;                 /* a backward or an optimizer was seen */
     int forwards;                 /* outermost calls since the probe is on */
     const void *primary;          /* an optimizer's address; never dereferenced */
@@ -97,7 +98,7 @@ static int step_was_skipped(void)
 
 static void end_step(int32_t tid, int64_t now, int skipped)
 {
-    int64_t next = s.now.step + 1; /* also after the first, of which there is no row: others count it */
+    int64_t next = s.now.step + (s.begun ? 1 : 0);
 
     if (!skipped && s.now.micro_batches) {
         s.as_before = s.accumulated == s.now.micro_batches ? s.as_before + 1 : 0;
@@ -111,6 +112,7 @@ static void end_step(int32_t tid, int64_t now, int skipped)
         pb_torch_occasion_ended(&pb_torch_shapes_occasion);
     if (pb_torch.memory)
         pb_torch_memory_ended();
+    s.unseen |= !s.begun;
     if (s.begun) {
         s.now.ended = now;
         s.now.skipped = skipped;
@@ -400,7 +402,7 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
         end_on_gpu(py, &s.step_event, "step", s.now.begun);
         if (!pb_torch_run())
             return give_none();
-        int64_t step = s.now.step, samples = s.now.samples, took = s.begun ? now - s.now.begun : 0;
+        int64_t step = s.now.step + s.unseen, samples = s.now.samples, took = s.begun ? now - s.now.begun : 0;
         end_step(tid, now, 0);
         pb_torch_track_step(py, optimizer, step, samples, took);
         follow_on_gpu(py);
