@@ -19,6 +19,7 @@
 #include "agent/module.h"
 #include "agent/notes.h"
 #include "agent/probes/probe.h"
+#include "agent/tensor.h"
 #include "control/settings.h"
 #include "table/clock.h"
 
@@ -251,7 +252,7 @@ static void begin_run(const struct pb_python *py)
     pb_torch.calls = pb_torch.lost = 0;
     pb_torch_calls_reset();
     pb_torch_cost_reset();
-    pb_torch_shapes_begin(py);
+    pb_tensor_begin(py);
     pb_torch_steps_reset(pb_clock_mono());
     runs = runs + 1 ? runs + 1 : 1;
     __atomic_store_n(&pb_torch.run, runs, __ATOMIC_SEQ_CST);

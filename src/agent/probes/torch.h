@@ -253,9 +253,8 @@ void pb_torch_occasion_ended(struct pb_torch_occasion *o);
 /* Whether the budget allows rows of modules in that step. */
 int pb_torch_cost_allows(int64_t step);
 
-/* torch_shape.c: both run torch code, before a call. */
+/* torch_shape.c: before a call. */
 extern struct pb_torch_occasion pb_torch_shapes_occasion;
-void pb_torch_shapes_begin(const struct pb_python *py);
 size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, char *ret,
                        size_t size);
 /* The first size of the first tensor, and the number of integers in it if it has two dimensions; else 0. */
