@@ -3,7 +3,7 @@
 A hit is a row of python.break_hits. At a breakpoint the thread is also held (_stops.py).
 """
 import _probing
-from . import _hooks, _places, _trace, _watch
+from . import _hooks, _places, _values, _watch
 from ._by_type import message_of, name_of
 from ._expressions import Names, compile_expression, parse_message, render
 from ._hooks import MONITORED, Refused
@@ -77,7 +77,7 @@ class Break:
                 message = render(self.message, names)
         except Exception as raised:
             self.errors += 1
-            error = "%s: %s" % (name_of(type(raised)), message_of(raised, lambda value: _trace.text_of(_trace.plain(value))))
+            error = "%s: %s" % (name_of(type(raised)), message_of(raised, lambda value: _values.text_of(_values.plain(value))))
         names = None
         if not wanted:
             return

@@ -12,7 +12,7 @@ have failed, and a program that dies must not hang instead.
 import sys
 
 import _probing
-from . import _by_type, _helpers, _pause, _prompt, _trace
+from . import _by_type, _helpers, _pause, _prompt, _values
 from ._by_type import PLAIN, before, full_name, message_of, name_by_ident, name_of, parts_of, trace_of
 from ._program import at_detach, import_threading, leave_before_the_end
 
@@ -44,10 +44,9 @@ def describe_value(value, depth=2):
         return repr(value)
     if kind is list or kind is tuple or kind is set or kind is frozenset or kind is dict:
         return describe_items(value, kind, depth)
-    told = _trace.of_tensor(value, kind)
-    if told is not None:
-        shape = told.get("tensor", told.get("array"))
-        return "<%s %s %s%s>" % (full_name(kind), tuple(shape), told["dtype"], " %s" % told["device"] if "device" in told else "")
+    tensor = _values.tensor_text(value)
+    if tensor is not None:
+        return tensor
     if issubclass(kind, type):
         return "<class %s>" % full_name(value)
     if kind is FUNCTION or kind is BUILTIN:

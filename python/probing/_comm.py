@@ -7,6 +7,7 @@ the program from registering kernels of its own. Runs in threads that hold the G
 import sys
 
 import _probing
+from . import _values
 
 OPERATIONS = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_", "allgather_coalesced_",
               "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "gather_",
@@ -19,11 +20,10 @@ KEYS = ("AutogradCPU", "AutogradCUDA")
 
 _registered = []  # the dispatcher's handles: kernels are removed with them
 _groups = {}  # name of a group -> _Group
-_dtypes = {}  # type of a tensor -> its name
 
 
 def _flat(value):
-    return [each for part in value for each in _flat(part)] if isinstance(value, (list, tuple)) else [value]
+    return [each for part in value for each in _flat(part)] if issubclass(type(value), (list, tuple)) else [value]
 
 
 def _caller(torch):
@@ -47,13 +47,6 @@ class _Group:
         self.text = ",".join(map(str, ranks[:64]))
 
 
-def _dtype(tensor):
-    found = _dtypes.get(tensor.dtype)
-    if found is None:
-        found = _dtypes[tensor.dtype] = str(tensor.dtype)[6:]
-    return found
-
-
 class _Operation:
     def __init__(self, torch, name):
         self.name = name.strip("_")
@@ -67,15 +60,13 @@ class _Operation:
         self.other = names.index(other) if other else None
         self.after = torch._C._after_autograd_keyset
         self.unbox = torch._C._distributed_c10d.ProcessGroup.unbox
-        self.guard = getattr(torch._C, "DisableTorchFunction", None)  # else a torch function mode of the program would see our reads of tensors
         self.ranks = sys.modules["torch.distributed.distributed_c10d"].get_process_group_ranks
 
     def __call__(self, keyset, *args, **kwargs):
         entry = -1
         try:
             if _probing.comm_wanted():
-                with self.guard():
-                    entry = self.tell(args)
+                entry = self.tell(args)
         except Exception:
             pass
         try:
@@ -92,7 +83,7 @@ class _Operation:
         if known is None:
             known = _groups[name] = _Group(group, self.ranks(group))
         known.issued += 1
-        tensors = _flat(args[self.inputs])
+        tensors = [each for each in map(_values.tensor, _flat(args[self.inputs])) if each is not None]
         ranks, own = known.ranks, known.ranks[known.rank]
         sender = receiver = -1
         if self.other is not None:
@@ -101,8 +92,8 @@ class _Operation:
             if self.name in ("send", "recv"):
                 sender, receiver = (other, own) if self.sends else (own, other)
         asynchronous = args[self.asynchronous] if self.asynchronous is not None and self.asynchronous < len(args) else True
-        return _probing.comm_begin(self.name, name, known.rank, len(ranks), known.issued, sum([t.nbytes for t in tensors]),
-                                   _dtype(tensors[0]) if tensors else "", "x".join(map(str, tensors[0].shape)) if tensors else "",
+        return _probing.comm_begin(self.name, name, known.rank, len(ranks), known.issued, sum([each.nbytes for each in tensors]),
+                                   tensors[0].dtype or "" if tensors else "", "x".join(map(str, tensors[0].shape or ())) if tensors else "",
                                    1 if asynchronous else 0, sender, receiver, own, _caller(self.folder), known.text)
 
 
@@ -137,4 +128,3 @@ def install_now():
 def remove():
     del _registered[:]
     _groups.clear()
-    _dtypes.clear()

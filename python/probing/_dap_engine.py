@@ -10,7 +10,7 @@ from _thread import RLock, allocate_lock, get_ident
 from posix import getpid
 
 import _probing
-from . import _helpers, _hooks, _places, _signals, _trace
+from . import _helpers, _hooks, _places, _signals, _values
 from ._by_type import is_one_of, message_of, name_of
 from ._expressions import Names, compile_expression, parse_message, render
 from ._hooks import MONITORED, OWN_TRACE, Refused, is_outermost
@@ -291,7 +291,7 @@ class Debugger(_hooks.Listener):
             self.listener.output("console", render(breakpoint.message, names) + "\n", frame)
             return False
         except Exception as error:
-            self.listener.output("stderr", "breakpoint: %s: %s\n" % (name_of(type(error)), message_of(error, lambda value: _trace.text_of(_trace.plain(value)))), frame)
+            self.listener.output("stderr", "breakpoint: %s: %s\n" % (name_of(type(error)), message_of(error, lambda value: _values.text_of(_values.plain(value)))), frame)
             return breakpoint.message is None
 
     def line(self, frame, line):

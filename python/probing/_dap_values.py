@@ -4,11 +4,12 @@ Tensors and arrays are shown by shape and type: their elements may be on a devic
 the program's own __repr__ is called, in the stopped thread, where a client can interrupt it. Numbers (variablesReference) refer to values that
 have parts; they are forgotten when their thread continues.
 """
-import sys
+from . import _values
+from ._values import is_one
 
 TEXT_MAX, ITEMS_MAX, NESTED_MAX, PAGE_MAX = 400, 12, 2, 1000
 PLAIN = (int, float, complex, bool, type(None), type(Ellipsis), range, slice)
-SEQUENCES, SETS = (list, tuple), (set, frozenset)
+TEXTS = (str, bytes, bytearray)
 
 
 def render(value, level=0, full=False):
@@ -16,16 +17,16 @@ def render(value, level=0, full=False):
     kind = type(value)
     if kind is int and value.bit_length() > 4000:
         return "<int of %d bits>" % value.bit_length()
-    if kind in PLAIN:
+    if is_one(kind, PLAIN):
         return repr(value)
-    if kind in (str, bytes, bytearray):
+    if is_one(kind, TEXTS):
         return repr(value) if full or len(value) <= TEXT_MAX else repr(value[:TEXT_MAX]) + "..."
-    if kind in SEQUENCES + SETS or kind is dict:
+    if id(kind) in _values.CONTAINERS:
         return render_items(value, kind, level)
     text = render_tensor(value, kind)
     if text is not None:
         return text
-    if kind.__repr__ is object.__repr__:
+    if _values.find_in(kind, "__repr__") is object.__repr__:
         return "<%s>" % class_name(kind)
     text = repr(value)
     return text if full or len(text) <= TEXT_MAX else text[:TEXT_MAX] + "..."
@@ -36,7 +37,7 @@ def render_items(value, kind, level):
         return "<%s of %d>" % (kind.__name__, len(value))
     begin, end = {list: ("[", "]"), tuple: ("(", ",)" if len(value) == 1 else ")"), dict: ("{", "}"), set: ("{", "}"),
                   frozenset: ("frozenset({", "})")}[kind]
-    if not value and kind in SETS:
+    if not value and (kind is set or kind is frozenset):
         return kind.__name__ + "()"
     texts, size = [], 0
     for item in first_items(value, kind):
@@ -63,29 +64,22 @@ def first_items(value, kind):
 
 
 def class_name(kind):
-    module, name = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", kind.__name__)
-    return name if module in ("builtins", "__main__") or type(module) is not str else "%s.%s" % (module, name)
-
-
-def is_tensor(value, kind):
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    tensor, array = getattr(torch, "Tensor", None), getattr(numpy, "ndarray", None)
-    return (isinstance(tensor, type) and issubclass(kind, tensor)) or (isinstance(array, type) and issubclass(kind, array))
+    name = _values.class_name(kind)
+    return _values.own_name(kind) if name.startswith(("builtins.", "__main__.")) else name
 
 
 def render_tensor(value, kind):
     """Reads none of its memory, on whichever device that is."""
-    if not is_tensor(value, kind):
+    found, array = _values.tensor(value), _values.array(value, kind)
+    if found is None and array is None:
         return None
-    try:
-        words = [kind.__name__, "shape=%s" % (tuple(value.shape),), "dtype=%s" % str(value.dtype).replace("torch.", "")]
-        if hasattr(kind, "device") and not isinstance(value.device, str):
-            words.append("device=%s" % value.device)
-        if getattr(value, "requires_grad", False):
-            words.append("requires_grad")
-        return "<%s>" % " ".join(words)
-    except Exception as error:
-        return "<%s whose shape raises %s>" % (kind.__name__, type(error).__name__)
+    name = _values.own_name(kind)
+    if array is not None:
+        return "<%s shape=%s dtype=%s>" % (name, array[0], array[1])
+    if found.shape is None:
+        return "<%s>" % name
+    words = [name, "shape=%s" % (tuple(found.shape),), "dtype=%s" % found.dtype, "device=%s" % found.device]
+    return "<%s>" % " ".join(words + (["requires_grad"] if _values.field(value, "requires_grad") else []))
 
 
 def is_a(value, *kinds):
@@ -96,9 +90,9 @@ def is_a(value, *kinds):
 def part_counts(value):
     """(named parts, indexed parts)."""
     kind = type(value)
-    if value is None or kind in PLAIN or kind in (str, bytes, bytearray):
+    if is_one(kind, PLAIN + TEXTS):
         return 0, 0
-    if is_a(value, type) or kind.__name__ in ("function", "builtin_function_or_method", "method"):
+    if is_a(value, type) or _values.own_name(kind) in ("function", "builtin_function_or_method", "method"):
         return 0, 0
     if is_a(value, list, tuple, dict, set, frozenset):
         return len(own_names(value)), container_len(value)
@@ -112,28 +106,33 @@ def container_len(value):
     return 0
 
 
+def tensor_names(value, read):
+    found = {} if read.shape is None else {"shape": tuple(read.shape), "dtype": read.dtype, "device": read.device, "strides": tuple(read.steps),
+                                           "nbytes": read.nbytes}
+    found.update((name, item) for name, item in (("_version", read.version), ("value", read.number)) if item is not None)
+    found.update((name, _values.field(value, name)) for name in ("requires_grad", "is_leaf"))
+    if found["is_leaf"]:
+        found["grad"] = _values.field(value, "grad")
+    return found
+
+
 def own_names(value):
     """Names and values of an object's own attributes; properties are not called."""
     kind = type(value)
-    if is_tensor(value, kind):
-        names = ("shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "_version", "strides", "nbytes", "grad")
-        found = {}
-        for name in names:
-            if hasattr(kind, name):
-                try:
-                    found[name] = getattr(value, name)
-                except Exception:
-                    continue
-        return found
+    read, array = _values.tensor(value), _values.array(value, kind)
+    if read is not None:
+        return tensor_names(value, read)
+    if array is not None:
+        return {"shape": array[0], "dtype": array[1]}
     found = {}
-    fields = getattr(kind, "_fields", ())
+    fields = _values.find_in(kind, "_fields")
     if is_a(value, tuple) and type(fields) is tuple:
         found.update((name, item) for name, item in zip(fields, tuple.__iter__(value)) if type(name) is str)
-    for each in reversed(kind.__mro__):
-        slots = each.__dict__.get("__slots__", ())
+    for each in reversed(_values.mro(kind)):
+        slots = _values.names_of(each).get("__slots__", ())
         for name in (slots,) if type(slots) is str else tuple(slots):
-            member = each.__dict__.get(name)
-            if type(member).__name__ == "member_descriptor":
+            member = _values.names_of(each).get(name)
+            if type(member) is _values.MEMBER:
                 try:
                     found[name] = member.__get__(value, kind)
                 except AttributeError:
@@ -191,7 +190,7 @@ class Holder:
                 if is_a(self.value, set, frozenset) or not self.expression:
                     expression = ""
                 else:
-                    expression = "%s[%s]" % (self.expression, render(key, full=True)) if type(key) in (int, str, bytes, bool, float) else ""
+                    expression = "%s[%s]" % (self.expression, render(key, full=True)) if is_one(type(key), (int, str, bytes, bool, float)) else ""
                 found.append((name, item, expression))
         return found
 

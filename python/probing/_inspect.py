@@ -9,10 +9,11 @@ import sys
 import _probing
 from _thread import get_ident
 
-from . import _dap_json, _helpers, _prompt, _streams, _trace, _watch
+from . import _dap_json, _helpers, _prompt, _streams, _trace, _values, _watch
 from ._hooks import Refused
 from ._program import gc_module
 
+METHOD_OF_C = type(object.__dict__["__sizeof__"])
 FIELDS_MAX, REFERRERS_MAX, MODULES_MAX, KEEP_MS = 40, 12, 20000, 600000
 IMMORTAL = 1 << 29  # objects that Python never frees have at least as many references
 OURS = 3  # references during the description: of getrefcount, of describe, of serve_control
@@ -113,25 +114,25 @@ def short(value):
 
 def told_value(name, value):
     """A field as a text; possible secrets are masked."""
-    if type(name) is str and type(value) in (str, bytes) and _probing.is_secret(name):
+    if type(name) is str and _values.is_one(type(value), (str, bytes)) and _probing.is_secret(name):
         return '"***"'
-    return _trace.text_of(_trace.plain(value))
+    return _values.text_of(_values.plain(value))
 
 
 def describe(told, value, referrers):
     kind = type(value)
-    told.add("type", _trace.class_name(kind))
+    told.add("type", _values.class_name(kind))
     where = ""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
-        where = describe_tensor(told, torch, value, kind)
-    elif numpy is not None and kind is getattr(numpy, "ndarray", None):
+    read, module = _values.tensor(value), _values.known("torch.nn.modules.module", "Module")
+    if read is not None:
+        where = describe_tensor(told, value, kind, read)
+    elif kind is _values.known("numpy", "ndarray"):
         where = describe_array(told, value)
-    elif torch is not None and hasattr(torch, "nn") and issubclass(kind, torch.nn.Module):
-        describe_module(told, torch, value)
+    elif module is not None and issubclass(kind, module):
+        describe_module(told, value)
     else:
         told.add("value", told_value(None, value))
-    if not isinstance(getattr(kind, "__sizeof__", None), _trace.FUNCTION):  # else it would be code of the program
+    if type(_values.find_in(kind, "__sizeof__")) is METHOD_OF_C:  # else it would be code of the program
         told.add("own bytes", sys.getsizeof(value))
     references = sys.getrefcount(value) - OURS
     told.add("references", references if references < IMMORTAL else None)
@@ -143,63 +144,62 @@ def describe(told, value, referrers):
 
 def line_of(value):
     """A value in a line, such that equal ones give equal lines."""
-    kind, torch, numpy = type(value), sys.modules.get("torch"), sys.modules.get("numpy")
-    told = Told()
-    if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
-        where = describe_tensor(told, torch, value, kind)
-    elif numpy is not None and kind is getattr(numpy, "ndarray", None):
+    kind, told, read = type(value), Told(), _values.tensor(value)
+    if read is not None and read.shape is not None:
+        where = describe_tensor(told, value, kind, read)
+    elif kind is _values.known("numpy", "ndarray"):
         where = describe_array(told, value)
     else:
         return told_value(None, value), ""
     known = dict(told.pairs)
-    parts = [_trace.class_name(kind).rpartition(".")[2], known["dtype"], "x".join(map(str, known["shape"])) or "scalar"]
+    parts = [_values.class_name(kind).rpartition(".")[2], known["dtype"], "x".join(map(str, known["shape"])) or "scalar"]
     return " ".join(parts + [known[name] for name in ("device", "values") if known.get(name, "cpu") != "cpu"]), where
 
 
-def describe_tensor(told, torch, value, kind):
+def describe_tensor(told, value, kind, read):
     """The address and layout of its data, for the tool; "": not read."""
-    guard = getattr(torch._C, "DisableTorchFunction", None)
-    if guard is None:
+    if read.shape is not None:
+        told.add("shape", tuple(read.shape))
+        told.add("dtype", read.dtype)
+        told.add("device", read.device)
+        told.add("elements", read.nbytes // read.size)
+        told.add("bytes", read.nbytes)
+    told.add("requires grad", bool(_values.field(value, "requires_grad")))
+    if is_plain(kind):
+        made_by = _values.field(value, "grad_fn")
+        told.add("made by", None if made_by is None else _values.own_name(type(made_by)))
+        grad = _values.tensor(_values.field(value, "grad")) if _values.field(value, "is_leaf") else None
+        told.add("gradient", None if grad is None or grad.shape is None else tuple(grad.shape))
+    why = unread(read, kind)
+    if why:
+        told.add("values", "not read: " + why)
         return ""
-    with guard():
-        told.add("shape", tuple(value.shape))
-        told.add("dtype", str(value.dtype)[6:])
-        told.add("device", str(value.device))
-        told.add("elements", value.numel())
-        told.add("bytes", value.numel() * value.element_size())
-        told.add("requires grad", bool(value.requires_grad))
-        told.add("made by", None if value.grad_fn is None else type(value.grad_fn).__name__)
-        told.add("gradient", None if not value.is_leaf or value.grad is None else tuple(value.grad.shape))
-        why = unread(torch, value, kind)
-        if why:
-            told.add("values", why)
-            return ""
-        size = value.element_size()
-        return where_line(value.data_ptr(), str(value.dtype)[6:], size, value.shape, [step * size for step in value.stride()])
+    return where_line(read.address, read.dtype, read.size, read.shape, [step * read.size for step in read.steps]) if read.address else ""
 
 
-def unread(torch, value, kind):
-    if kind not in (torch.Tensor, torch.nn.Parameter):
-        return "not read: of a class of its own"
-    if value.device.type != "cpu":
-        return "not read: on %s, where a copy would wait for the device and end a graph that is being captured; eval can" % value.device.type
-    if value.layout is not torch.strided or value.is_quantized or value.is_conj() or getattr(value, "is_neg", bool)():
-        return "not read: of a layout of its own (%s)" % str(value.layout)[6:]
-    if getattr(torch._C, "_is_cow_tensor", lambda _: False)(value):
-        return "not read: shared with another tensor until one of them is written"
-    if str(value.dtype)[6:] not in DTYPES:
-        return "not read: of a type that is not known here"
+def is_plain(kind):
+    return _values.is_one(kind, (_values.known("torch", "Tensor"), _values.known("torch.nn.parameter", "Parameter")))
+
+
+def unread(read, kind):
+    if read.why is not None and read.nbytes:
+        return read.why + ("; eval can" if read.device not in ("cpu", None) else "")
+    if not is_plain(kind):
+        return "of a class of its own"
+    if read.dtype not in DTYPES:
+        return "of a type that is not known here"
     return None
 
 
 def describe_array(told, value):
-    told.add("shape", tuple(value.shape))
-    told.add("dtype", str(value.dtype))
+    shape, dtype = _values.array(value, type(value))
+    told.add("shape", tuple(shape))
+    told.add("dtype", dtype)
     told.add("bytes", value.nbytes)
-    if str(value.dtype) not in DTYPES or not value.dtype.isnative:
+    if dtype not in DTYPES or not value.dtype.isnative:
         told.add("values", "not read: of a type that is not known here")
         return ""
-    return where_line(value.__array_interface__["data"][0], str(value.dtype), value.itemsize, value.shape, value.strides)
+    return where_line(value.__array_interface__["data"][0], dtype, value.itemsize, shape, value.strides)
 
 
 def where_line(address, dtype, size, shape, strides):
@@ -208,7 +208,7 @@ def where_line(address, dtype, size, shape, strides):
     return "%d %s %d %d %s" % (address, dtype, size, len(shape), " ".join("%d %d" % pair for pair in zip(shape, strides)))
 
 
-def describe_module(told, torch, module):
+def describe_module(told, module):
     """Reads the dicts that torch keeps for a module: named_parameters() may be overridden by the program."""
     parts, seen, own, todo = 0, {}, [], [("", module)]
     met = set()
@@ -226,12 +226,12 @@ def describe_module(told, torch, module):
                     own.append({"name": path + name, "told": told_value(None, parameter)})
         todo += [(path + name + ".", each) for name, each in list((names.get("_modules") or {}).items())[::-1] if each is not None]
     names = object.__getattribute__(module, "__dict__")
-    with torch._C.DisableTorchFunction():
-        kept = list(seen.values())
-        told.add("parameters", sum(each.numel() for each in kept))
-        told.add("trainable", sum(each.numel() for each in kept if each.requires_grad))
-        told.add("bytes", sum(each.numel() * each.element_size() for each in kept))
-        told.add("placed", ", ".join(sorted({"%s %s" % (each.device, str(each.dtype)[6:]) for each in kept})) or None)
+    read = [(each, _values.tensor(each)) for each in list(seen.values())]
+    kept = [(each, found) for each, found in read if found is not None and found.shape is not None]
+    told.add("parameters", sum(found.nbytes // found.size for _, found in kept))
+    told.add("trainable", sum(found.nbytes // found.size for each, found in kept if _values.field(each, "requires_grad")))
+    told.add("bytes", sum(found.nbytes for _, found in kept))
+    told.add("placed", ", ".join(sorted({"%s %s" % (found.device, found.dtype) for _, found in kept})) or None)
     told.add("modules", parts)
     told.add("training", bool(names.get("training")))
     hooks = [{"kind": name.strip("_"), "function": function_text(hook)} for name in HOOKS for hook in list((names.get(name) or {}).values())]
@@ -242,7 +242,7 @@ def describe_module(told, torch, module):
 
 def function_text(function):
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    name = getattr(function, "__qualname__", None) or _trace.class_name(type(function))
+    name = getattr(function, "__qualname__", None) or _values.class_name(type(function))
     return "%s (%s:%d)" % (name, code.co_filename, code.co_firstlineno) if type(code) is _trace.CODE else str(name)
 
 
@@ -250,7 +250,7 @@ def fields_of(value, kind):
     """The attributes of an object, the first items of a container; no __getattr__ is called."""
     rows = []
     if issubclass(kind, dict):
-        rows = [(_trace.text_of(_trace.plain(key)), key, item) for key, item in first(dict.items(value))]
+        rows = [(_values.text_of(_values.plain(key)), key, item) for key, item in first(dict.items(value))]
     elif issubclass(kind, (list, tuple)):
         base = list if issubclass(kind, list) else tuple
         rows = [("[%d]" % number, None, item) for number, item in enumerate(first(base.__iter__(value)))]
@@ -261,9 +261,9 @@ def fields_of(value, kind):
     if type(names) is dict:
         ours = "_parameters" in names and "_modules" in names  # torch's own fields of a module are shown above
         rows += [(str(name), name, item) for name, item in first(list(names.items())) if not (ours and str(name).startswith("_"))]
-    for base in kind.__mro__[:-1]:
-        for name, member in list(base.__dict__.items()):
-            if type(member).__name__ == "member_descriptor" and type(name) is str:
+    for base in _values.mro(kind)[:-1]:
+        for name, member in list(_values.names_of(base).items()):
+            if type(member) is _values.MEMBER and type(name) is str:
                 try:
                     rows.append((name, name, member.__get__(value, kind)))
                 except Exception:

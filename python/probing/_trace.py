@@ -1,7 +1,6 @@
-"""`probing trace`: which functions are traced, and how their arguments are described.
+"""`probing trace`: which functions are traced.
 
-The agent records a call (src/agent/module_trace.c). No code of the program is called for a value: numbers and texts are shown as such, containers
-in outline, tensors and arrays by shape and type, all else by its class.
+The agent records a call (src/agent/module_trace.c); _values.py describes its arguments.
 """
 import sys
 
@@ -9,13 +8,14 @@ import _probing
 from . import _helpers, _hooks
 from ._program import is_of_program, main_globals
 from ._hooks import GENERATOR, MONITORED, Refused
+from ._values import class_name, is_one, own_name, plain, text_of
 
 ARGUMENTS, RESULT, LOCALS = 0, 1, 2                                  # enum capture of module_trace.c
 WANT_ARGUMENTS, WANT_LOCALS, IS_GENERATOR, IS_INNER = 1, 2, 4, 8     # its flags
-TEXT_MAX, ITEMS_MAX, NESTED_MAX, ALL_MAX = 200, 8, 2, 2000
 OLD_MS = 10000  # lifetime of a trace function before 3.12
 FUNCTION = type(lambda: 0)
 CODE = type((lambda: 0).__code__)
+METHOD = type((lambda self: 0).__get__(0))
 
 
 class Traced:
@@ -29,6 +29,12 @@ class Traced:
 
 def find(text):
     """The code object and the full name of MODULE:FUNCTION."""
+    found, at, _ = find_with_names(text)
+    return found, at
+
+
+def find_with_names(text):
+    """The same, and the global names that the function sees."""
     module, colon, path = text.partition(":")
     if not colon:
         module, path = split(text)
@@ -45,11 +51,11 @@ def find(text):
         at += (":" if number == 0 else ".") + part
         found = bare(found)
     if type(found) is FUNCTION:
-        found = found.__code__
+        found, names = found.__code__, found.__globals__
     if type(found) is not CODE:
         what = "a class: name a method of it, such as %s.__init__" % text if is_class(found) else "no function that is written in Python"
         raise Refused("%s is %s" % (text, what))
-    return found, at
+    return found, at, names
 
 
 def split(text):
@@ -91,14 +97,14 @@ def bare(found):
     """The function itself, without its wrappers."""
     for _ in range(20):
         kind = type(found)
-        if kind in (staticmethod, classmethod) or kind.__name__ == "method":
+        if is_one(kind, (staticmethod, classmethod, METHOD)):
             found = found.__func__
         elif kind is property:
             found = found.fget
-        elif kind.__name__ in ("partial", "partialmethod", "cached_property") and kind.__module__ == "functools":
+        elif class_name(kind) in ("functools.partial", "functools.partialmethod", "functools.cached_property"):
             found = found.func
         else:
-            inside = getattr(found, "__wrapped__", None) if kind is FUNCTION or kind.__name__ == "_lru_cache_wrapper" else None
+            inside = getattr(found, "__wrapped__", None) if kind is FUNCTION or own_name(kind) == "_lru_cache_wrapper" else None
             if inside is None:
                 return found
             found = inside
@@ -112,92 +118,13 @@ def code_of(function):
         return function
     if kind is FUNCTION:
         return function.__code__
-    if kind.__name__ == "method":
+    if kind is METHOD:
         return code_of(function.__func__)
     try:
         inner = member(function, "__init__") if is_class(function) else member(kind, "__call__")
     except LookupError:
         return None
     return inner.__code__ if type(inner) is FUNCTION else None
-
-
-# --- values
-
-def plain(value, level=0):
-    """A value as JSON has them."""
-    kind = type(value)
-    if value is None or kind is bool:
-        return value
-    if kind is int:
-        return value if value.bit_length() <= 64 else "<int of %d bits>" % value.bit_length()
-    if kind is float:
-        return value if value - value == 0 else str(value)
-    if kind is str:
-        return value if len(value) <= TEXT_MAX else value[:TEXT_MAX] + "..."
-    if kind in (list, tuple, set, frozenset, dict):
-        return outline(value, kind, level)
-    if kind in (bytes, bytearray):
-        return "<%s of %d>" % (kind.__name__, len(value))
-    return of_tensor(value, kind) or "<%s>" % class_name(kind)
-
-
-def outline(value, kind, level):
-    if level >= NESTED_MAX:
-        return "<%s of %d>" % (kind.__name__, len(value))
-    items = []
-    for item in value.items() if kind is dict else value:
-        if len(items) == ITEMS_MAX:
-            break
-        items.append(item)
-    more = len(value) - len(items)
-    if kind is dict:
-        told = {key if type(key) is str else str(plain(key, NESTED_MAX)): plain(item, level + 1) for key, item in items}
-        if more:
-            told["..."] = "%d more" % more
-        return told
-    return [plain(item, level + 1) for item in items] + (["... %d more" % more] if more else [])
-
-
-def class_name(kind):
-    module, name = type.__getattribute__(kind, "__module__"), type.__getattribute__(kind, "__qualname__")
-    return "%s.%s" % (module, name) if type(module) is str else name
-
-
-def of_tensor(value, kind):
-    """For torch's and numpy's own classes: their attributes are C code, which reads no memory of a device."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and kind in (getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None)):
-        return {"tensor": [int(n) for n in value.shape], "dtype": str(value.dtype).replace("torch.", ""), "device": str(value.device)}
-    if numpy is not None and kind is getattr(numpy, "ndarray", None):
-        return {"array": list(value.shape), "dtype": str(value.dtype)}
-    return None
-
-
-def as_json(told):
-    """The result of plain, as JSON. Not by the json module: the program may not have it, and it would load a library."""
-    if told is None or told is True or told is False:
-        return {None: "null", True: "true", False: "false"}[told]
-    kind = type(told)
-    if kind is dict:
-        return "{%s}" % ", ".join("%s: %s" % (quoted(name), as_json(value)) for name, value in told.items())
-    if kind is list:
-        return "[%s]" % ", ".join([as_json(value) for value in told])
-    return quoted(told) if kind is str else repr(told)
-
-
-def quoted(text):
-    return '"%s"' % "".join([char if " " <= char < "\x7f" and char not in '"\\' else escaped(ord(char)) for char in text])
-
-
-def escaped(code):
-    if code < 0x80:
-        return {0x22: '\\"', 0x5c: "\\\\", 0x0a: "\\n", 0x09: "\\t", 0x0d: "\\r"}.get(code, "\\u%04x" % code)
-    return "\\u%04x" % code if code < 0x10000 else "\\u%04x\\u%04x" % (0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff))
-
-
-def text_of(told):
-    text = as_json(told)
-    return text if len(text) <= ALL_MAX else as_json({"...": "%d bytes" % len(text)})
 
 
 def argument_names(code):

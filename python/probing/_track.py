@@ -2,16 +2,19 @@
 
 Called by the torch probe (src/agent/probes/torch_track.c) in the thread that runs the steps, right after the optimizer's step, so a loss is that
 of this step. A name is read from the frame without side effects; an expression (self.scale, meter["loss"].avg) has its own. Each value is a row
-of python.variables, and all of a step are a row of training_logs, with the columns `loss` and `loss@train`. A number on a GPU is copied without waiting for the GPU and read at a later
-step. Nothing here raises into the program. lr, grad_norm and throughput are known without a function.
+of python.variables, and all of a step are a row of training_logs, with the columns `loss` and `loss@train`. Tensors are read by layout, so what is
+sharded over ranks is NULL, once with the reason. A number on a GPU is copied without waiting for the GPU, unseen by the program's modes, and read at
+a later step. Nothing here raises into the program. lr, grad_norm and throughput are known without a function.
 """
 import sys
 
 import _probing
+from . import _values
 from ._helpers import frame_locals
 from ._watch import VARIABLES
 
-KNOWN = ("lr", "grad_norm", "throughput")
+LOCAL = "grad_norm_local"  # of the shards that this rank has
+KNOWN = ("lr", "grad_norm", LOCAL, "throughput")
 PENDING_MAX, FRAMES_MAX = 64, 100
 
 
@@ -23,7 +26,7 @@ class Expression:
         self.code = compile(self.text, "<track>", "eval", 0, True)
         self.column = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.text) if hasattr(str, "isascii") else self.text
         self.whole = text if self.function else self.column
-        self.last = self.last_text = None
+        self.last = self.last_text = self.local = self.why = None
         self.bad = False
 
 
@@ -49,25 +52,20 @@ def configure(text):
 
 def step(number, optimizer, samples, seconds):
     """Evaluates all of them. number: of the step."""
-    torch = sys.modules.get("torch")
-    guard = getattr(torch._C, "DisableTorchFunction", None) if torch else None
-    if guard is None:
-        return
-    with guard(), torch.no_grad():
-        _collect(torch)
-        values, frames, found = {}, {}, []
-        for each in list(_expressions):
-            try:
-                found.append((each,) + _evaluate(torch, each, frames, optimizer, samples, seconds))
-            except Exception:
-                continue
-        number = _own("step", found, frames, _own("global_step", found, frames, number))
-        epoch = _own("epoch", found, frames, None)
-        for each, value, place in found:
-            _take(torch, number, each, value, place, values)
-        if values:
-            values.update({"step": number} if epoch is None else {"step": number, "epoch": epoch})
-            _probing.log(**values)
+    _collect()
+    values, frames, found = {}, {}, []
+    for each in list(_expressions):
+        try:
+            found.append((each,) + _evaluate(each, frames, optimizer, samples, seconds))
+        except Exception:
+            continue
+    number = _own("step", found, frames, _own("global_step", found, frames, number))
+    epoch = _own("epoch", found, frames, None)
+    for each, value, place in found:
+        _take(number, each, value, place, values)
+    if values:
+        values.update({"step": number} if epoch is None else {"step": number, "epoch": epoch})
+        _probing.log(**values)
 
 
 def _own(name, found, frames, otherwise):
@@ -76,9 +74,9 @@ def _own(name, found, frames, otherwise):
     return next((value for value in values if type(value) is int), otherwise)
 
 
-def _evaluate(torch, each, frames, optimizer, samples, seconds):
+def _evaluate(each, frames, optimizer, samples, seconds):
     if not each.function:
-        return _known(torch, each.text, optimizer, samples, seconds), (None, None, None)
+        return _known(each.text, optimizer, samples, seconds), (None, None, None)
     if each.function not in frames:
         frame = sys._getframe(2)
         for _ in range(FRAMES_MAX):
@@ -94,71 +92,132 @@ def _evaluate(torch, each, frames, optimizer, samples, seconds):
     if each.text in names:
         value = names[each.text]
     else:
-        value = eval(each.code, frame.f_globals, names)
+        value = _evaluate_code(each.code, frame, names)
     return value, (frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno)
 
 
-def _known(torch, name, optimizer, samples, seconds):
+def _evaluate_code(code, frame, names):
+    """An expression of a person: its operations are no step of the program's, and its modes are not asked."""
+    guard, torch = _values.known("torch._C", "DisableTorchFunction"), sys.modules["torch"]
+    with guard(), torch.no_grad():
+        return eval(code, frame.f_globals, names)
+
+
+def _known(name, optimizer, samples, seconds):
+    groups = _values.own_field(optimizer, "param_groups")
     if name == "lr":
-        return optimizer.param_groups[0]["lr"]
+        return groups[0]["lr"]
     if name == "throughput":
         return samples / seconds if samples > 0 and seconds > 0 else None
-    grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None and not p.grad.is_sparse]
-    norms = torch._foreach_norm(grads)
-    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms]))
+    return norm_of([parameter for group in groups for parameter in group["params"]])
 
 
-def _take(torch, number, each, value, place, values):
-    if isinstance(value, torch.Tensor):
-        if value.numel() != 1 or value.layout != torch.strided or value.is_meta:
-            return
-        value = value.detach()
-        if value.device.type != "cpu":
-            _copy_later(torch, number, each, value, place)
-            return
-        value = value.item()
-    if isinstance(value, bool):
-        value = int(value)
-    if isinstance(value, (int, float)):
-        _put(values, each, value)
-        _write(number, each, float(value), repr(value), place)
-    elif type(value) is str:
-        _put(values, each, value[:200])
+class Norm:
+    """Of gradients. local: of the shards that this rank has; whole is None where that is not all, with the reason."""
+
+    def __init__(self, whole, local, why):
+        self.whole, self.local, self.why = whole, local, why
+
+
+def norm_of(parameters):
+    """None: none of them has a gradient."""
+    total, sharded, count = 0.0, False, 0
+    for parameter in parameters:
+        found = _values.squares_of_gradient(parameter)
+        if found is None or found[0] is None:
+            continue
+        squares, is_shard = found
+        if type(squares) is str:
+            return Norm(None, None, "a gradient is not read: " + squares)
+        count, total, sharded = count + 1, total + squares, sharded or is_shard
+    if not count:
+        return None
+    return Norm(None if sharded else total ** 0.5, total ** 0.5, _values.SHARDED if sharded else None)
+
+
+def _take(number, each, value, place, values):
+    kind = type(value)
+    if kind is Norm:
+        if value.whole is None and value.local is not None and each.text != LOCAL and not any(other.text == LOCAL for other in _expressions):
+            each.local = each.local or Expression(LOCAL)
+            _put(number, each.local, value.local, repr(value.local), None, place, values)
+        found = value.local if each.text == LOCAL else value.whole
+        _put(number, each, found, repr(found), value.why, place, values)
+    elif kind is str:
+        _log(values, each, value[:200])
         _write(number, each, None, value[:200], place)
+    elif not _copy_later(number, each, value, place):
+        found, why = _values.number_of(value, kind)
+        if found is not None or why is not None:
+            _put(number, each, found, repr(value if kind is int else found), why, place, values)
 
 
-def _put(values, each, value):
+def _put(number, each, value, text, why, place, values):
+    """The number, or once the reason why there is none."""
+    if value is not None:
+        _log(values, each, value)
+        each.why = None
+        _write(number, each, value, text, place)
+    elif why != each.why:
+        each.why = why
+        _probing.note("track", "%s is NULL: %s" % (each.text, why))
+        _write(number, each, None, None, place, why)
+
+
+def _log(values, each, value):
     """Under both names; of several functions' variables of one name, the first has the short one."""
     values.setdefault(each.column, value)
     values.setdefault(each.whole, value)
 
 
-def _copy_later(torch, number, each, value, place):
-    if value.device.type != "cuda" or len(_pending) >= PENDING_MAX or torch.cuda.is_current_stream_capturing():
-        return
-    host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
-    host.copy_(value, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
+# --- numbers on a GPU
+
+def _unseen():
+    """What keeps torch's own operations from the program's modes: (guards, torch.cuda); None: this torch has none."""
+    torch, c = sys.modules.get("torch"), "torch._C"
+    guards = _values.known(c, "DisableTorchFunction"), _values.known(c, "_DisableTorchDispatch"), _values.known("torch", "no_grad")
+    cuda = sys.modules.get("torch.cuda")
+    return (torch, cuda, guards) if torch and cuda and None not in guards else None
+
+
+def _copy_later(number, each, value, place):
+    """Begins to copy a single number of a plain tensor on a GPU. False: it is none, or no copy may be made now."""
+    kind = type(value)
+    if kind is not _values.known("torch", "Tensor") and kind is not _values.known("torch.nn.parameter", "Parameter"):
+        return False
+    told, known = _values.tensor(value), _unseen()
+    if told is None or told.shape is None or not told.device.startswith("cuda") or known is None or len(_pending) >= PENDING_MAX:
+        return False
+    torch, cuda, guards = known
+    if [size for size in told.shape if size != 1]:
+        return False
+    with guards[0](), guards[1](), guards[2]():
+        if cuda.is_current_stream_capturing():
+            return False
+        host = torch.empty(tuple(told.shape), dtype=value.dtype, pin_memory=True)
+        host.copy_(value.detach(), non_blocking=True)
+        event = cuda.Event()
+        event.record()
     _pending.append((number, each, host, event, place))
+    return True
 
 
-def _collect(torch):
+def _collect():
     """Writes rows for numbers that have arrived from GPUs since, each with the number of its own step."""
     while _pending and _pending[0][3].query():
         number, each, host, _, place = _pending.pop(0)
-        value = float(host.item())
-        _write(number, each, value, repr(value), place)
-        values = {"step": number}
-        _put(values, each, value)
-        _probing.log(**values)
+        values = {}
+        found = _values.number_of(host, type(host))[0]
+        if found is not None:
+            _put(number, each, found, repr(found), None, place, values)
+            _probing.log(**dict(values, step=number))
 
 
-def _write(number, each, value, text, place):
+def _write(number, each, value, text, place, note=None):
     if _state["table"] is None:
         _state["table"] = _probing.table("python.variables", VARIABLES, "changes of variables that are watched, and values that are tracked")
     function, file, line = place
-    _state["table"].append(each.text, function, file, line, each.last_text, text, each.last, value, "tracked", None, None, None)
+    _state["table"].append(each.text, function, file, line, each.last_text, text, each.last, value, "tracked", None, note, None)
     each.last, each.last_text = value, text
     bad = value is not None and (value != value or value in (float("inf"), float("-inf")))
     if bad and not each.bad:

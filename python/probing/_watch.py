@@ -2,15 +2,15 @@
 
 The value is read before each line of the function and at its end (_places.py), so a change was made by the line before. No code of the program is
 called for a variable; an expression (self.lr, groups[0]["lr"]) has its own side effects. Two values are compared by kind: numbers and texts by
-value, tensors by identity and torch's count of changes (_version), containers by the recorded outline, other objects by identity. No value is
-kept alive: weak references tell whether it is another object at the same address.
+value, tensors by identity, torch's count of changes and the number that they are, containers by the recorded outline, other objects by identity.
+No value is kept alive: weak references tell whether it is another object at the same address.
 """
 import sys
 
 from _weakref import ref
 
 import _probing
-from . import _helpers, _hooks, _places, _trace
+from . import _helpers, _hooks, _places, _trace, _values
 from ._expressions import Names
 from ._hooks import MONITORED, Refused
 from ._operations import operations_of
@@ -22,13 +22,12 @@ VARIABLES = [
     ("old", TEXT, None, "JSON; NULL: none was seen"), ("new", TEXT, None, "JSON"), ("old_number", FLOAT, None, None),
     ("new_number", FLOAT, None, "of numbers, and of tensors with one element in the CPU's memory"),
     ("how", TEXT, None, "assigned, in place, or first: it had the value when it was first seen"),
-    ("thread_id", INT64, None, "as the kernel numbers it"), ("note", TEXT, None, "how many changes before this one have no row"),
+    ("thread_id", INT64, None, "as the kernel numbers it"),
+    ("note", TEXT, None, "how many changes before this one have no row; why a tensor has no number"),
     ("operation", TEXT, None, "of a change in place, as the line has it: add_, +=, []=, step()"),
 ]
 RATE, OLD_MS = 1000, 60000
-FRAMES_MAX, EXACT_MAX, ARRAY_MAX = 1000, 1000, 4096
-SCALARS = (int, float, bool, complex, str, bytes, type(None))
-CONTAINERS = (list, tuple, dict, set, frozenset)
+FRAMES_MAX, EXACT_MAX, ARRAY_MAX, NAMES_MAX = 1000, 1000, 4096, 20
 REACHED = frozenset(["Expression", "Name", "Attribute", "Subscript", "Constant", "Num", "Str", "Index", "Load", "UnaryOp", "USub"])
 UNBOUND = object()
 
@@ -57,26 +56,32 @@ class Rate:
 class Seen:
     """The state kept of a value: enough to notice a change."""
 
-    __slots__ = ("kind", "which", "state", "number", "text")
+    __slots__ = ("kind", "which", "state", "number", "text", "why")
 
     def __init__(self, value):
         kind = type(value)
-        self.kind, self.which, self.number, self.text = kind, identity(value), None, None
-        if kind in SCALARS:
+        self.kind, self.number, self.text, self.why = kind, None, None, None
+        if id(kind) in _values.SCALARS:
             self.state = exact(value, kind)
             self.which = None
-            self.number = float_of(value) if kind in (int, float, bool) else None
-        elif kind in CONTAINERS:
-            self.state = self.text = _trace.text_of(_trace.plain(value))
+            self.number = _values.number_of(value, kind)[0] if _values.is_one(kind, (int, float, bool)) else None
+            return
+        self.which = identity(value)
+        if id(kind) in _values.CONTAINERS:
+            self.state = self.text = _values.text_of(_values.plain(value))
         else:
-            self.state, self.number = of_library(value, kind)
+            self.state, self.number, self.why = of_library(value, kind)
 
     def differs(self, before):
         """How it differs from the state before; None: it does not."""
-        if self.kind is before.kind and self.state == before.state and (self.which is before.which or self.kind in CONTAINERS):
+        if self.kind is before.kind and self.state == before.state and (self.which is before.which or id(self.kind) in _values.CONTAINERS):
             return None
         same = self.which is not None and self.which is before.which
         return "in place" if same else "assigned"
+
+    def is_known(self):
+        """Whether `which` is of this object alone: the number of another one can be the same after its end."""
+        return type(self.which) is ref
 
 
 def identity(value):
@@ -95,55 +100,34 @@ def known_number(number, known={}):
 
 
 def exact(value, kind):
-    if kind in (str, bytes) and len(value) > EXACT_MAX:
+    if (kind is str or kind is bytes) and len(value) > EXACT_MAX:
         return len(value), hash(value)
     return value if value == value else "nan"
 
 
-def float_of(value):
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
 def of_library(value, kind):
-    """(state, number) of torch's and numpy's own types; (None, None): others."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    """(state, number, why it has none) of torch's and numpy's own types; (None, None, None): others."""
+    found = _values.tensor(value)
     try:
-        if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())):
-            return value._version, tensor_number(torch, value, kind)
-        if numpy is not None and kind is numpy.ndarray:
-            number = float_of(value.item()) if value.size == 1 and value.dtype.kind in "biuf" else None
-            return (hash(value.tobytes()) if value.nbytes <= ARRAY_MAX else None), number
-        if numpy is not None and issubclass(kind, numpy.generic) and kind.__module__ == "numpy" and value.dtype.kind in "biuf":
-            return value.item(), float_of(value.item())
-    except Exception:  # an inference tensor has no _version, one inside of a transformation no value
-        pass
-    return None, None
-
-
-def tensor_number(torch, value, kind):
-    """The value of a tensor with one element, if reading it waits for no device and no code that records operations sees it."""
-    own = torch._C
-    if kind not in (torch.Tensor, torch.nn.Parameter) or value.device.type != "cpu" or value.numel() != 1 or value.layout is not torch.strided:
-        return None
-    for name in ("_len_torch_dispatch_stack", "_len_torch_function_stack"):
-        if not hasattr(own, name) or getattr(own, name)():
-            return None
-    if own._get_tracing_state() is not None:
-        return None
-    return float_of(value.detach().item()) if value.dtype not in (torch.complex64, torch.complex128) else None
+        if found is not None:  # torch counts no changes in inference mode, and none that numpy makes
+            number, why = _values.number_of(value, kind) if found.shape is None or found.nbytes == found.size else (None, None)
+            return (found.version, repr(number)), number, why
+        number, why = _values.number_of(value, kind)
+        if kind is _values.known("numpy", "ndarray"):
+            return (hash(value.tobytes()) if value.nbytes <= ARRAY_MAX else None), number, why
+        return (None if number is None else repr(number)), number, why
+    except Exception:  # an array of objects can raise anything
+        return None, None, None
 
 
 def told(name, value, seen):
-    if type(value) in (str, bytes) and _probing.is_secret(name):
+    if _values.is_one(type(value), (str, bytes)) and _probing.is_secret(name):
         return '"***"'
-    return seen.text or _trace.text_of(_trace.plain(value))
+    return seen.text or _values.text_of(_values.plain(value))
 
 
 class Change:
-    __slots__ = ("line", "old", "new", "old_number", "new_number", "how", "operation")
+    __slots__ = ("line", "old", "new", "old_number", "new_number", "how", "operation", "why")
 
 
 # --- a variable
@@ -153,7 +137,7 @@ class State:
 
     def __init__(self, line):
         self.seen, self.told, self.line = None, None, line
-        self.begins = True  # the state is of the call before
+        self.begins = True  # what was seen is of the call before
 
 
 class Watch:
@@ -164,9 +148,11 @@ class Watch:
         if not at or not self.expression.strip() or not function.strip():
             raise Refused("what is watched is VARIABLE@FUNCTION, such as loss@train, not %r" % text)
         self.text, self.expression = text, self.expression.strip()
-        self.code, self.function = (code, function.strip()) if code is not None else find_function(function.strip())
-        self.operations = operations_of(self.code, self.expression)
+        self.code, self.function, names = (code, function.strip(), None) if code is not None else find_function(function.strip())
         self.evaluated = None if self.expression.isidentifier() else compile_path(self.expression)
+        if names is not None:
+            check_name(self.expression, self.code, self.function, names)
+        self.operations = operations_of(self.code, self.expression)
         self.rate, self.changed, self.changes = Rate(rate), changed or self.write, 0
         self.table = None if changed else _probing.table("python.variables", VARIABLES, "changes of variables that are watched (probing watch)")
         self.place = _places.Place([self.code], None, self.at_line, self.at_end, until)
@@ -209,16 +195,16 @@ class Watch:
         value = self.value(frame)
         if value is UNBOUND:
             return
-        seen = Seen(value)
+        seen, begins, state.begins = Seen(value), state.begins, False
         how = "first" if state.seen is None else seen.differs(state.seen)
         if how is None:
             return
-        if how == "in place" and state.begins:  # another object at the same address
+        if how == "in place" and begins and not seen.is_known():  # another object at the same address
             how = "assigned"
-        state.begins = False
         change = Change()
         change.line, change.how, change.old, change.new = state.line, how, state.told, told(self.expression, value, seen)
-        change.operation = self.operations.get(state.line) if how == "in place" else None
+        change.operation = self.operations.get(state.line) if how == "in place" and not begins else None
+        change.why = seen.why
         change.old_number, change.new_number = state.seen and state.seen.number, seen.number
         state.seen, state.told = seen, change.new
         value = None
@@ -230,7 +216,7 @@ class Watch:
         if ok:
             code = frame.f_code
             self.table.append(self.expression, code.co_name, code.co_filename, change.line, change.old, change.new, change.old_number, change.new_number,
-                              change.how, _probing.thread_id(), note, change.operation)
+                              change.how, _probing.thread_id(), note or change.why, change.operation)
 
     # --- in threads of the agent
 
@@ -238,14 +224,29 @@ class Watch:
         return "%s (%s:%d): %d change%s" % (self.text, self.code.co_filename, self.code.co_firstlineno, self.changes, "" if self.changes == 1 else "s")
 
 
+def check_name(expression, code, function, names):
+    """Refuses a variable that the function cannot have."""
+    length = 0
+    while expression[:length + 1].isidentifier() and length < len(expression):
+        length += 1
+    root = expression[:length]  # "": it begins with something else
+    own = list(code.co_varnames + code.co_cellvars + code.co_freevars)
+    used = [name for name in code.co_names if name in names]
+    if not root or root in own or root in names or code.co_name == "<module>" and root in code.co_names:
+        return
+    found = own + [name for name in used if not _values.is_one(type(names[name]), (_trace.FUNCTION, _values.MODULE, type))]
+    raise Refused("%s has no variable %s; it has %s" % (function, root, ", ".join(found[:NAMES_MAX]) + (", ..." if len(found) > NAMES_MAX else "")
+                                                        if found else "none"))
+
+
 def find_function(name):
-    """Finds the function as trace does; <module> is the script itself, while it runs."""
+    """Finds the function as trace does, with the global names that it sees; <module> is the script itself, while it runs."""
     if name != "<module>":
-        return _trace.find(name)
+        return _trace.find_with_names(name)
     for _, frame in _helpers.all_threads():
         while frame is not None:
             if frame.f_code.co_name == "<module>" and frame.f_globals is main_globals():
-                return frame.f_code, "<module>"
+                return frame.f_code, "<module>", frame.f_globals
             frame = frame.f_back
     raise Refused("the script itself does not run any more")
 

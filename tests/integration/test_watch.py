@@ -80,7 +80,8 @@ def test_at_most_so_many_a_second():
         assert len(found) < 200 and all(" were not recorded: more than 5 a second" in note for note in notes), notes
 
 
-@pytest.mark.parametrize("word, text", [("loss", "VARIABLE@FUNCTION"), ("f(x)@train", "nothing that calls"), ("x@nothing", "has no nothing")])
+@pytest.mark.parametrize("word, text", [("loss", "VARIABLE@FUNCTION"), ("f(x)@train", "nothing that calls"), ("x@nothing", "has no nothing"),
+                                        ("nosuch@train", "train has no variable nosuch; it has model, step, total"), ("nosuch.x@train", "no variable nosuch;")])
 def test_refused(word, text):
     with jobs.python(COUNTING) as job:
         done = probe(job.pid, "watch", word)
@@ -107,6 +108,43 @@ def train():
         time.sleep(0.01)
 train()
 """
+
+
+# A function that is called anew for each change, of what lives on between its calls.
+CALLED = """
+import time, torch
+held = torch.zeros(2)
+def work(w, n):
+    global held
+    w += 1
+    held += 1
+    w = w * 1
+    fresh = [n]
+    return n
+def whole(w):
+    w.mul_(2)
+print("ready", flush=True)
+w, n = torch.zeros(3), 0
+while True:
+    n += 1
+    work(w, n)
+    whole(w)
+    time.sleep(0.005)
+"""
+
+
+def test_a_tensor_that_each_call_changes_is_changed_in_place():
+    pytest.importorskip("torch")
+    with jobs.python(CALLED, interpreter=sys.executable, ready_seconds=120) as job:
+        assert probe(job.pid, "watch", "w@work", "held@work", "fresh@work", "w@whole").returncode == 0
+        jobs.wait_until(lambda: all(len(changes(job, name)) > 12 for name in ("held", "fresh", "w")), 30, "changes")
+        first = int(probe(job.pid, "eval", "work.__code__.co_firstlineno").stdout)
+        told = lambda name, function: {(row["line"] - first, row["how"], row["operation"])
+                                       for row in changes(job, name)[2:] if row["function"] == function and row["how"] != "first"}
+        assert told("held", "work") == {(3, "in place", "+=")}
+        assert told("fresh", "work") == {(5, "assigned", None)}
+        assert {(2, "in place", "+="), (4, "assigned", None)} <= told("w", "work"), told("w", "work")
+        assert (8, "in place", "mul_") in told("w", "whole"), told("w", "whole")
 
 
 def test_tensors():
