@@ -23,7 +23,7 @@ class Norms:
             if id(optimizer) not in self.taken:
                 self.taken.add(id(optimizer))
                 self.take(optimizer)
-            self.over = bool(counted) and bool(self.by_address or self.left_out)
+            self.over = bool(counted) and bool(self.by_address)
         except Exception:
             self.over = True
 
@@ -37,6 +37,7 @@ class Norms:
                 if is_shard or type(squares) is str:
                     why = _values.SHARDED if is_shard else squares
                     self.left_out[why] = self.left_out.get(why, 0) + 1
+                    self.by_address[id(parameter)] = None  # a module with it has no norm either
                 else:
                     self.by_address[id(parameter)] = squares ** 0.5
 
@@ -55,6 +56,6 @@ def ask():
         _probing.torch_each_optimizer(None)
     for why, count in norms.left_out.items():
         _probing.note("objects", "grad_norm is NULL for %d parameter%s: %s" % (count, "" if count == 1 else "s", why))
-    if not norms.by_address and not norms.left_out:
+    if not norms.by_address:
         _probing.note("objects", "grad_norm: no optimizer with gradients has stepped within %d s" % MOST_SECONDS)
     return norms.by_address

@@ -171,7 +171,7 @@ def modules(found, roots_alone=False, norms={}):
 
 
 def together(norms):
-    return sum(norm * norm for norm in norms) ** 0.5 if norms else None
+    return sum(norm * norm for norm in norms) ** 0.5 if norms and None not in norms else None
 
 
 def tensors(found, norms={}):

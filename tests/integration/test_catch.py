@@ -227,3 +227,37 @@ def test_a_prompt_of_the_programs_own_is_not_held():
         assert job.process.wait(20) == 0
         assert "ZeroDivisionError" in job.output and job.output.endswith("goes on\n") and "probing:" not in job.output
         assert rows(job, "SELECT count(*) FROM python.exceptions") == [["0"]]
+
+
+TENSORS = """
+import time, torch
+def fail():
+    loss = torch.tensor(1.25, requires_grad=True)
+    steps = torch.tensor(7)
+    small = torch.tensor([[1.0, float("nan")], [-2.5, 3.0]])
+    large = torch.ones(100, 1000)
+    empty, sparse = torch.ones(0, 2), torch.eye(2).to_sparse()
+    parts = [loss, small]
+    raise ValueError("boom")
+import os, signal
+go = []
+signal.signal(signal.SIGUSR1, lambda *_: go.append(1))
+print("ready", flush=True)
+while not go:
+    time.sleep(0.005)
+fail()
+"""
+
+
+def test_numbers_and_ranges_of_tensors_are_in_the_scene():
+    pytest.importorskip("torch")
+    with jobs.python(TENSORS, ready_seconds=120) as job:
+        assert probe(job.pid, "catch", "--no-prompt").returncode == 0
+        os.kill(job.pid, signal.SIGUSR1)
+        job.process.wait(60)
+        (text,) = [row["locals"] for row in jobs.rows(job, "SELECT locals FROM python.crash_frames WHERE function = 'fail'")]
+        assert dict(line.split(" = ", 1) for line in text.splitlines()) == {
+            "loss": "<torch.Tensor () float32 cpu: 1.25>", "steps": "<torch.Tensor () int64 cpu: 7>",
+            "small": "<torch.Tensor (2, 2) float32 cpu: -2.5 to 3, 1 NaN>", "large": "<torch.Tensor (100, 1000) float32 cpu>",
+            "empty": "<torch.Tensor (0, 2) float32 cpu>", "sparse": "<torch.Tensor>",
+            "parts": "[<torch.Tensor () float32 cpu: 1.25>, <torch.Tensor (2, 2) float32 cpu: -2.5 to 3, 1 NaN>]"}, text

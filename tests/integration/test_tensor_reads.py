@@ -80,12 +80,21 @@ def with_transformations():
     torch.func.vmap(inside)(torch.ones(2, 3)); torch.func.grad(inside)(plain)
 def with_inference():
     with torch.inference_mode(): look(torch.ones(2) + 1, torch.tensor(3.0) + 1)
+def with_compile():
+    compiled(plain)
+def with_trace():
+    calls.extend("trace " + node.kind() for node in torch.jit.trace(net, torch.ones(2, 3), check_trace=False).inlined_graph.nodes())
+def backend(graph, _): calls.append("compiled"); return graph.forward
+@torch.compile(backend=backend, fullgraph=True)
+def compiled(x):
+    seen = look(x * 2)
+    return net(x).sum()
 def with_others():
     look(torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])); look(torch.empty(2, device="meta"))
 def with_profiler():
     with torch.autograd.profiler.profile(use_kineto=False) as p: look(plain, number); train()
     calls.extend(sorted("profiler %s" % event.name for event in p.function_events))
-bodies = [with_functions, with_dispatch, with_both, with_transformations, with_inference, with_others, with_profiler, everything]
+bodies = [with_functions, with_dispatch, with_both, with_transformations, with_inference, with_others, with_profiler, with_compile, with_trace, everything]
 def play():
     found = []
     for body in bodies:

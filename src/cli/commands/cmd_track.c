@@ -37,7 +37,8 @@ const struct pb_command pb_cmd_track = {
     .synopsis = "[EXPRESSION@FUNCTION ... | off]",
     .text =
         "After each step of the optimizer `loss@train` is the variable loss of the function train, as it is\n"
-        "then; also lr, grad_norm and throughput, without a function. Rows of python.variables and of\n"
+        "then; also lr, grad_norm and throughput, without a function; NULL is what is on a GPU or sharded\n"
+        "over ranks. Rows of python.variables and of\n"
         "training_logs, with a column for each; NaN and infinity are rows of python.alerts. It replaces "
         "what\n"
         "was tracked before; off tracks nothing, and goes on recording steps. Without arguments: what is "

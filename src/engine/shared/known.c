@@ -219,7 +219,8 @@ static const struct pb_column modules[] = {
     {"training", PB_BOOL, 0, NULL, "train() or eval()"},
     {"hooks", PB_I64, 0, NULL, "hooks registered on it, of forward and backward"},
     {"address", PB_I64, 0, NULL, "id() of it"},
-    {"grad_norm", PB_F64, 0, NULL, "norm of its own gradients at a step; where the query names it"},
+    {"grad_norm", PB_F64, 0, NULL,
+     "norm of its own gradients at a step, in the CPU's memory; where the query names it"},
 };
 static const struct pb_column tensors[] = {
     {"name", PB_STRING, 0, NULL, "path in its model, of a parameter or buffer"},
@@ -232,7 +233,8 @@ static const struct pb_column tensors[] = {
     {"requires_grad", PB_BOOL, 0, NULL, "whether a gradient is computed for it"},
     {"is_view", PB_BOOL, 0, NULL, "its memory is that of another tensor"},
     {"address", PB_I64, 0, NULL, "id() of it"},
-    {"grad_norm", PB_F64, 0, NULL, "norm of its gradient at a step; where the query names it"},
+    {"grad_norm", PB_F64, 0, NULL,
+     "norm of its gradient at a step, in the CPU's memory; where the query names it"},
 };
 static const struct pb_column optimizers[] = {
     {"name", PB_STRING, 0, NULL, "its class"},
@@ -320,7 +322,7 @@ static const struct pb_column variables[] = {
     {"how", PB_STRING, 0, NULL,
      "assigned, in place, first: it had the value when it was first seen, or tracked"},
     {"thread_id", PB_I64, 0, NULL, "as the kernel numbers it"},
-    {"note", PB_STRING, 0, NULL, "how many changes before this one have no row"},
+    {"note", PB_STRING, 0, NULL, "how many changes before this one have no row; why a tensor has no number"},
     {"operation", PB_STRING, 0, NULL, "of a change in place, as the line has it: add_, +=, []=, step()"},
 };
 static const struct pb_column training_logs[] = {
