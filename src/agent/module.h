@@ -103,4 +103,4 @@ extern struct pb_py_method pb_track_methods[];   /* probes/torch_track.c */
 extern struct pb_py_method pb_gpu_methods[];     /* probes/torch_gpu.c */
 extern struct pb_py_method pb_history_methods[]; /* probes/allocations_cuda.c */
 extern struct pb_py_method pb_object_methods[];  /* objects.c */
-extern struct pb_py_method pb_tensor_methods[];  /* tensor.c */
+extern struct pb_py_method pb_tensor_methods[];  /* tensor_values.c */

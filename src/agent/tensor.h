@@ -23,6 +23,7 @@ struct pb_tensor {
     int dims, number;      /* number: of the type, as torch counts them */
     int size;              /* bytes of an element */
     int version;           /* count of changes; -1: none is kept (inference mode) */
+    int is_dense;          /* its memory, if it has any, has its values */
     char device[24];       /* "cpu", "cuda:1" */
 };
 
@@ -32,3 +33,9 @@ void pb_tensor_begin(const struct pb_python *py);
 /* With the GIL, and a reference to the object. 1: it was read; 0: it is no tensor; -1: it is one of another
  * kind, of which only `why` and `version` are set. Neither waits nor leaves an exception. */
 int pb_tensor_read(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *ret);
+
+/* How far the elements reach from the first one, in elements; -1: not within a storage. */
+int64_t pb_tensor_reach(const struct pb_tensor *t);
+
+/* Reads its gradient. 0: it has none. *object is that of Python's, borrowed; NULL: there is none. */
+int pb_tensor_grad(const struct pb_tensor *t, pb_pyobject **object, struct pb_tensor *ret);
