@@ -100,7 +100,7 @@ def of_meshes():
     for each in found:
         kept = fields(each())
         names, at = kept.get("_mesh_dim_names") or kept.get("mesh_dim_names"), kept.get("_coordinate_on_dim")
-        if type(names) is tuple and type(at) in (list, tuple) and len(names) == len(at) > len(best):
+        if type(names) is tuple and (type(at) is list or type(at) is tuple) and len(names) == len(at) > len(best):
             best = [(role_name(name), number) for name, number in zip(names, at) if type(number) is int and role_name(name)]
     return best
 

@@ -241,9 +241,10 @@ def describe_module(told, module):
 
 
 def function_text(function):
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    name = getattr(function, "__qualname__", None) or _values.class_name(type(function))
-    return "%s (%s:%d)" % (name, code.co_filename, code.co_firstlineno) if type(code) is _trace.CODE else str(name)
+    function = function.__func__ if type(function) is _trace.METHOD else function
+    if type(function) is not _trace.FUNCTION:
+        return _values.class_name(type(function))
+    return "%s (%s:%d)" % (function.__qualname__, function.__code__.co_filename, function.__code__.co_firstlineno)
 
 
 def fields_of(value, kind):

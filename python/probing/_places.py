@@ -16,13 +16,14 @@ _hooks.thread_function(): so places go on working beside steps.
 import sys
 
 import _probing
-from . import _helpers, _hooks
+from . import _helpers, _hooks, _values
 from ._hooks import FREE_THREADED, Refused
 
 FUNCTION = type(lambda: 0)
 CODE = type((lambda: 0).__code__)
 WALK_MAX, NAMES_MAX = 200000, 10000
-WRAPPERS = ("staticmethod", "classmethod", "property", "partial", "partialmethod", "cached_property", "method")
+WRAPPERS = frozenset(["builtins.staticmethod", "builtins.classmethod", "builtins.property", "builtins.method", "functools.partial",
+                      "functools.partialmethod", "functools.cached_property"])
 COMPREHENSIONS = frozenset(["<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"])
 
 
@@ -246,7 +247,7 @@ def walk(names, matches, found):
     while todo and len(seen) < WALK_MAX:
         each = todo.pop()
         kind = type(each)
-        if kind is not FUNCTION and not issubclass(kind, type) and kind.__name__ not in WRAPPERS or id(each) in seen:
+        if kind is not FUNCTION and not issubclass(kind, type) and _values.class_name(kind) not in WRAPPERS or id(each) in seen:
             continue
         seen.add(id(each))
         if kind is FUNCTION:

@@ -208,12 +208,12 @@ def _is_plain(value):
     while todo and seen < 1000:
         item = todo.pop()
         seen += 1
-        if type(item) in (list, tuple, set, frozenset):
+        if any(type(item) is each for each in (list, tuple, set, frozenset)):
             todo.extend(item)
         elif type(item) is dict:
             todo.extend(item.keys())
             todo.extend(item.values())
-        elif type(item) not in SCALARS:
+        elif not any(type(item) is each for each in SCALARS):
             return False
     return not todo
 

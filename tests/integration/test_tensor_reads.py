@@ -132,7 +132,7 @@ PROBES = {
     "inspect": [("inspect", name) for name in ("plain", "sub", "wrapped", "odd", "net", "optimizer", "sys")],
     "memory": [("config", "probing.memory.sampling=on")],
     "stacks": [("backtrace", "--locals"), ("catch", "--no-prompt")],
-    "break": [("break", "--on-change", "seen@look", "--log", "another"), ("break", "--on-change", "loss@train", "--log", "another")],
+    "break": [("break", "SCRIPT:%d" % (LISTENING[:LISTENING.index("    seen = more")].count("\n") + 1), "--log", "there"), ("break", "--on-change", "seen@look", "--log", "another"), ("break", "--on-change", "loss@train", "--log", "another")],
 }
 
 
@@ -141,6 +141,7 @@ def test_the_program_sees_no_operation_of_ours():
         seen = {}
         for name, commands in PROBES.items():
             for command in commands:
+                command = [word.replace("SCRIPT", job.script) for word in command]
                 done = probe(job.pid, *command)
                 failed = done.returncode != 0 and [" ".join(command) + ": " + done.stderr] or []
                 turns(job, 2)
@@ -149,6 +150,7 @@ def test_the_program_sees_no_operation_of_ours():
                 seen[name] = failed + told
         assert not seen
         assert {row["name"] for row in rows(job, "SELECT DISTINCT name FROM python.variables")} >= {"seen", "more", "loss", "lr", "grad_norm"}
+        assert rows(job, "SELECT count(*) > 3 AS yes FROM python.break_hits WHERE message = 'there'") == [{"yes": True}]
         assert job.alive() and probe(job.pid, "detach").returncode == 0
 
 

@@ -123,11 +123,17 @@ def work(w, n):
     return n
 def whole(w):
     w.mul_(2)
+class Owner:
+    def step(self):
+        self.w += 1
+        return self
 print("ready", flush=True)
-w, n = torch.zeros(3), 0
+w, n, owner = torch.zeros(3), 0, Owner()
+owner.w = torch.zeros(1)
 while True:
     n += 1
     work(w, n)
+    owner.step()
     whole(w)
     time.sleep(0.005)
 """
@@ -136,7 +142,7 @@ while True:
 def test_a_tensor_that_each_call_changes_is_changed_in_place():
     pytest.importorskip("torch")
     with jobs.python(CALLED, interpreter=sys.executable, ready_seconds=120) as job:
-        assert probe(job.pid, "watch", "w@work", "held@work", "fresh@work", "w@whole").returncode == 0
+        assert probe(job.pid, "watch", "w@work", "held@work", "fresh@work", "w@whole", "self.w@Owner.step").returncode == 0
         jobs.wait_until(lambda: all(len(changes(job, name)) > 12 for name in ("held", "fresh", "w")), 30, "changes")
         first = int(probe(job.pid, "eval", "work.__code__.co_firstlineno").stdout)
         told = lambda name, function: {(row["line"] - first, row["how"], row["operation"])
@@ -144,6 +150,8 @@ def test_a_tensor_that_each_call_changes_is_changed_in_place():
         assert told("held", "work") == {(3, "in place", "+=")}
         assert told("fresh", "work") == {(5, "assigned", None)}
         assert {(2, "in place", "+="), (4, "assigned", None)} <= told("w", "work"), told("w", "work")
+        assert told("self.w", "step") == {(11, "in place", "+=")}
+        assert all(row["new_number"] == row["old_number"] + 1 for row in changes(job, "self.w")[2:])
         assert (8, "in place", "mul_") in told("w", "whole"), told("w", "whole")
 
 
