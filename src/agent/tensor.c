@@ -395,7 +395,10 @@ int pb_tensor_grad(const struct pb_tensor *t, pb_pyobject **object, struct pb_te
 
     if (!grad)
         return 0;
-    read_impl(grad, NULL, ret);
-    *object = (pb_pyobject *)(uintptr_t)(word_at(grad, at.back) & ~UINT64_C(1));
+    /* With the flag the object is kept by the tensor of C++ and not the other way round: a reference to it
+     * keeps no memory. */
+    uint64_t known = word_at(grad, at.back);
+    int is_kept = read_impl(grad, NULL, ret) > 0 && (known & 1);
+    *object = is_kept ? NULL : (pb_pyobject *)(uintptr_t)(known & ~UINT64_C(1));
     return 1;
 }

@@ -37,5 +37,6 @@ int pb_tensor_read(const struct pb_python *py, pb_pyobject *object, struct pb_te
 /* How far the elements reach from the first one, in elements; -1: not within a storage. */
 int64_t pb_tensor_reach(const struct pb_tensor *t);
 
-/* Reads its gradient. 0: it has none. *object is that of Python's, borrowed; NULL: there is none. */
+/* Reads its gradient. 0: it has none. *object is that of Python's, borrowed, if a reference to it keeps the
+ * gradient; else NULL. */
 int pb_tensor_grad(const struct pb_tensor *t, pb_pyobject **object, struct pb_tensor *ret);

@@ -227,7 +227,7 @@ static pb_pyobject *tensor_range(pb_pyobject *self, pb_pyobject *object)
     struct pb_tensor t;
     (void)self;
 
-    if (pb_tensor_read(py, object, &t) <= 0 || !t.data || t.count > RANGE_MAX ||
+    if (py->free_threaded || pb_tensor_read(py, object, &t) <= 0 || !t.data || t.count > RANGE_MAX ||
         pb_tensor_reach(&t) >= RANGE_MAX)
         return none_of(py);
     const struct iovec piece = {(void *)(uintptr_t)t.data,

@@ -41,7 +41,7 @@ ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
               "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4", "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
 COME_AND_GO = ("inject", "detach") * 10
-TORCH_COMES_AND_GOES = ("probes-torch", "eval", "memory-on", "query-objects", "probes-torch-off", "memory-off", "probes-torch", "memory-on", "detach") * 3
+TORCH_COMES_AND_GOES = ("probes-torch", "track", "query-norms", "eval", "memory-on", "query-objects", "probes-torch-off", "memory-off", "probes-torch", "memory-on", "detach") * 3
 ALLOCATIONS = ("memory-on", "eval", "memory-off", "memory-on", "detach")
 PROFILED = ("probes-torch", "torch-profile", "eval", "detach")
 HOOKS = ("trace", "trace-stop")
@@ -121,6 +121,8 @@ TARGETS = [
     Target("c-coroutine", ["{c}/coroutine"], python=False, extra=("inject", "detach") * 5),
     # What a thread waits for a CPU counts here: nothing of ours may have its priority.
     body("real_time", env={"HARM_RAW": "1"}, alone=True, only=("inject", "eval", "detach"), extra=("eval-busy",) * 3),
+    # torch warns of the last module's output, which is a view there.
+    Target("fsdp", ["{python}", TRAINING, "fsdp"], modules=("torch",), env={"PYTHONWARNINGS": "ignore"}, extra=("probes-torch", "track", "query-norms", "query-objects", "detach") * 2),
     # torch's profiler has a pause of its own at its end (docs/torch.md).
     Target("profiled", ["{python}", TRAINING, "profiled"], modules=("torch",), env={"HARM_PROFILES": "20", "KINETO_LOG_LEVEL": "99"}, gap=0.5, only=PROFILED, extra=PROFILED * 2),
 ]
@@ -194,6 +196,8 @@ COMMAND["memory-off"] = Command("memory-off", ["config", "probing.memory.samplin
 COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules USING (device) JOIN python.optimizers USING (device)"],
                                    status=(0, 1), runs_code=True)
 COMMAND["torch-profile"] = Command("torch-profile", ["torch", "profile", "--steps", "2", "--within", "5s", "-o", "{out}/x.json"], status=(0, 1), injects=True, runs_code=True)
+COMMAND["track"] = Command("track", ["track", "loss@epoch", "lr", "grad_norm"], injects=True)
+COMMAND["query-norms"] = Command("query-norms", ["query", "SELECT count(grad_norm) FROM python.modules"], status=(0, 1), runs_code=True)
 DISTURBANCES = ["none", "kill", "stop", "reader"]
 
 

@@ -1,4 +1,4 @@
-"""Trainings of the harm suite: training.py loader|profiled|ddp. The losses of each epoch are those of the first one, bit by bit.
+"""Trainings of the harm suite: training.py loader|profiled|ddp|fsdp. The losses of each epoch are those of the first one, bit by bit.
 
 The first epochs run before the program is probed (kit.py), so the program is its own control.
 """
@@ -65,13 +65,24 @@ def end_feeders():
             thread.join(10)
 
 
-def ddp(rank="0", store=None):
+def sharded(model):
+    """Its parameters are DTensors: an operation of one rank alone on one of them would wait for the other rank for ever."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    return fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+
+
+def fsdp(*words):
+    ddp(*words, wrap=sharded)
+
+
+def ddp(rank="0", store=None, wrap=nn.parallel.DistributedDataParallel):
     """Two ranks with gloo. Rank 1 tells rank 0 what it noticed, by an all_reduce."""
     import torch.distributed as dist
     rank = int(rank)
     store = store or kit.REPORT + ".store"
     if rank == 0:
-        other = subprocess.Popen([sys.executable, __file__, "ddp", "1", store])
+        other = subprocess.Popen([sys.executable, __file__, sys.argv[1], "1", store])
         with open(kit.REPORT + ".also", "w") as file:
             file.write(str(other.pid))
     dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
@@ -88,7 +99,7 @@ def ddp(rank="0", store=None):
             kit.complain("the losses of rank 1 are others")
         if not flags[0]:
             break
-        losses = epoch(batches, nn.parallel.DistributedDataParallel)
+        losses = epoch(batches, wrap)
         first = first or losses
         if rank == 0 and losses != first:
             kit.complain("the losses are others")
@@ -102,4 +113,4 @@ def ddp(rank="0", store=None):
 
 
 if __name__ == "__main__":
-    {"loader": loader, "profiled": profiled, "ddp": ddp}[sys.argv[1]](*sys.argv[2:])
+    {"loader": loader, "profiled": profiled, "ddp": ddp, "fsdp": fsdp}[sys.argv[1]](*sys.argv[2:])
