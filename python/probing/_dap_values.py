@@ -109,7 +109,7 @@ def container_len(value):
 def tensor_names(value, read):
     found = {} if read.shape is None else {"shape": tuple(read.shape), "dtype": read.dtype, "device": read.device, "strides": tuple(read.steps),
                                            "nbytes": read.nbytes}
-    found.update((name, item) for name, item in (("_version", read.version), ("value", read.number)) if item is not None)
+    found.update((name, item) for name, item in (("_version", read.version), ("value", _values.tensor_number(value, read))) if item is not None)
     found.update((name, _values.field(value, name)) for name in ("requires_grad", "is_leaf"))
     if found["is_leaf"]:
         found["grad"] = _values.field(value, "grad")

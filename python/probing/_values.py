@@ -118,9 +118,9 @@ def local_of(value):
 
 
 class Tensor:
-    """What is read of a tensor; shape is None where its class alone knows it, number where it has several elements."""
+    """What is read of a tensor; shape is None where its class alone knows it, count is of its elements."""
 
-    __slots__ = ("shape", "dtype", "device", "version", "number", "why", "address", "size", "steps", "nbytes", "is_shard")
+    __slots__ = ("shape", "dtype", "device", "version", "count", "why", "address", "size", "steps", "nbytes", "is_shard")
 
 
 MEMBER = type(Tensor.shape)  # what __slots__ puts into a class
@@ -137,11 +137,19 @@ def tensor(value):
         inner = _probing.tensor(local) if local is not None else None
         if inner is not None:
             found = inner[:3] + [found[3]] + inner[4:]  # changes are counted where they are made: in the DTensor
-    told.shape, told.dtype, told.device, told.version, told.number, told.why, told.address, told.size, told.steps, told.nbytes = found
+    told.shape, told.dtype, told.device, told.version, told.count, told.why, told.address, told.size, told.steps, told.nbytes = found
     told.is_shard = not is_whole
     if told.is_shard:
-        told.number, told.why = None, SHARDED
+        told.why = SHARDED
     return told
+
+
+def tensor_number(value, read):
+    """The value of a tensor with one element; None: it has more, or cannot be read. read: what `tensor` gave for it."""
+    if read.count != 1 or read.why is not None:
+        return None
+    local, _ = local_of(value)
+    return _probing.tensor_number(value if local is None else local)
 
 
 def squares(value):
@@ -201,9 +209,8 @@ def number_of(value, kind):
             return None, "it is too large"
     found = tensor(value)
     if found is not None:
-        if found.number is not None:
-            return float(found.number), None
-        return None, found.why or "it has several elements, or is no number"
+        number = tensor_number(value, found)
+        return (float(number), None) if number is not None else (None, found.why or "it has several elements, or is no number")
     numpy = known("numpy", "ndarray")
     if kind is numpy and value.size == 1 and value.dtype.kind in "biuf" or \
             numpy is not None and issubclass(kind, known("numpy", "generic")) and class_name(kind).startswith("numpy.") and value.dtype.kind in "biuf":
@@ -218,18 +225,19 @@ def tensor_text(value):
         return "<%s>" % class_name(kind)
     if found is not None:
         words = [class_name(kind), "(%s)" % ", ".join(map(str, found.shape)) if len(found.shape) != 1 else "(%d,)" % found.shape[0], found.dtype, found.device]
-        return "<%s%s%s>" % (" ".join(words), " shard" if found.is_shard else "", "" if found.is_shard else range_text(value, found.number))
+        return "<%s%s%s>" % (" ".join(words), " shard" if found.is_shard else "", "" if found.is_shard else range_text(value, found))
     if kind is known("numpy", "ndarray"):
         return "<numpy.ndarray %s %s>" % array(value, kind)
     return None
 
 
-def range_text(value, number):
+def range_text(value, read):
+    found = _probing.tensor_range(value)
+    if found is None:  # also where its memory cannot be read, as that of a file that has become shorter
+        return ""
+    number = tensor_number(value, read)
     if number is not None:
         return ": %r" % number
-    found = _probing.tensor_range(value)
-    if found is None:
-        return ""
     least, most, nans = found
     parts = ["%.6g to %.6g" % (least, most)] if least <= most else []
     return ": " + ", ".join(parts + (["%d NaN" % nans] if nans else []))

@@ -110,7 +110,7 @@ def of_library(value, kind):
     found = _values.tensor(value)
     try:
         if found is not None:  # torch counts no changes in inference mode, and none that numpy makes
-            number, why = _values.number_of(value, kind) if found.shape is None or found.nbytes == found.size else (None, None)
+            number, why = _values.number_of(value, kind) if found.shape is None or found.count == 1 else (None, None)
             return (found.version, repr(number)), number, why
         number, why = _values.number_of(value, kind)
         if kind is _values.known("numpy", "ndarray"):

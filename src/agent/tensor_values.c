@@ -169,8 +169,7 @@ static pb_pyobject *list_of(const struct pb_python *py, const int64_t *numbers, 
     return list;
 }
 
-/* The value of a tensor with one element; None: it has more, or cannot be read. */
-static pb_pyobject *number_of(const struct pb_python *py, const struct pb_tensor *t)
+static pb_pyobject *make_number(const struct pb_python *py, const struct pb_tensor *t)
 {
     double value;
 
@@ -187,9 +186,20 @@ static pb_pyobject *number_of(const struct pb_python *py, const struct pb_tensor
                               : py->int64_from((long long)value);
 }
 
-/* tensor(object): None: it is no tensor; else [shape, type, device, changes, number, why, address, bytes of
- * an element, strides, bytes]: shape is None where it is laid out in another way, changes where they are not
- * counted, number where it has several elements, why where its values can be read, address where not. */
+/* tensor_number(object): the value of a tensor with one element; None: it has more, or cannot be read. Read
+ * as an operation of torch would read it, so it must be memory that the program may read. */
+static pb_pyobject *tensor_number(pb_pyobject *self, pb_pyobject *object)
+{
+    const struct pb_python *py = pb_python_here();
+    struct pb_tensor t;
+    (void)self;
+
+    return pb_tensor_read(py, object, &t) > 0 ? make_number(py, &t) : none_of(py);
+}
+
+/* tensor(object): None: it is no tensor; else [shape, type, device, changes, elements, why, address, bytes of
+ * an element, strides, bytes]: shape is None where it is laid out in another way, changes where they are
+ * not counted, why where its values can be read, address where not. Reads none of its memory. */
 static pb_pyobject *tensor(pb_pyobject *self, pb_pyobject *object)
 {
     const struct pb_python *py = pb_python_here();
@@ -204,7 +214,7 @@ static pb_pyobject *tensor(pb_pyobject *self, pb_pyobject *object)
         add_item(py, list, text_of(py, t.dtype)) < 0 ||
         add_item(py, list, text_of(py, r > 0 ? t.device : NULL)) < 0 ||
         add_item(py, list, t.version < 0 ? none_of(py) : py->int64_from(t.version)) < 0 ||
-        add_item(py, list, number_of(py, &t)) < 0 || add_item(py, list, text_of(py, t.why)) < 0 ||
+        add_item(py, list, py->int64_from(t.count)) < 0 || add_item(py, list, text_of(py, t.why)) < 0 ||
         add_item(py, list, t.data ? py->int_from((unsigned long)(uintptr_t)t.data) : none_of(py)) < 0 ||
         add_item(py, list, py->int64_from(t.size)) < 0 ||
         add_item(py, list, list_of(py, t.steps, t.dims)) < 0 ||
@@ -302,6 +312,7 @@ static pb_pyobject *tensor_gradient(pb_pyobject *self, pb_pyobject *object)
 
 struct pb_py_method pb_tensor_methods[] = {
     {"tensor", (pb_py_function)tensor, PB_METH_O, NULL},
+    {"tensor_number", (pb_py_function)tensor_number, PB_METH_O, NULL},
     {"tensor_range", (pb_py_function)tensor_range, PB_METH_O, NULL},
     {"tensor_squares", (pb_py_function)tensor_squares, PB_METH_O, NULL},
     {"tensor_gradient", (pb_py_function)tensor_gradient, PB_METH_O, NULL},

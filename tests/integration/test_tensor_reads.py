@@ -179,14 +179,15 @@ def compare(read):
         found = read.tensor(t)
         told = [list(t.shape), str(t.dtype)[6:], str(t.device), None if t.is_inference() else t._version]
         number = t.item() if t.numel() == 1 and not t.is_complex() else None
-        if found[:4] != told or found[4] != number or type(found[4]) is not type(number) or (found[5] is None) != (t.numel() > 0): wrong.append((name, found, told, number))
+        one = read.tensor_number(t)
+        if found[:5] != told + [t.numel()] or one != number or type(one) is not type(number) or (found[5] is None) != (t.numel() > 0): wrong.append((name, found, told, number))
         if t.numel() == 0 or t.is_complex(): continue
         if found[6] != t.data_ptr() and name != "lazy" or found[8] != list(t.stride()): wrong.append((name, found))
         exact = t.double()
         if read.tensor_range(t) != [exact.min().item(), exact.max().item(), 0]: wrong.append((name, read.tensor_range(t)))
         if abs(read.tensor_squares(t) - exact.square().sum().item()) > 1e-12 * exact.square().sum().item(): wrong.append((name, read.tensor_squares(t)))
     for name, t in unread.items():
-        if type(read.tensor(t)[5]) is not str or read.tensor(t)[6] is not None or type(read.tensor_squares(t)) is not str: wrong.append((name, read.tensor(t)))
+        if read.tensor_number(t) is not None or type(read.tensor(t)[5]) is not str or read.tensor(t)[6] is not None or type(read.tensor_squares(t)) is not str: wrong.append((name, read.tensor(t)))
     inside = []
     torch.func.vmap(lambda x: inside.append(read.tensor(x)) or x.sum())(torch.ones(2, 3)); torch.func.grad(lambda x: inside.append(read.tensor(x)) or x.sum())(torch.ones(3))
     if [(type(found[5]), found[6]) for found in inside] != [(str, None)] * 2: wrong.append(inside)
