@@ -21,6 +21,8 @@ RETURN_VALUE, YIELD_VALUE, YIELD_FROM, RESUME = 83, 86, 72, 151  # instructions 
 
 def in_thread(frame, event, argument):
     """The trace function of a thread: called at every call."""
+    if _probing is None or _probing.shared is None:
+        return None  # the interpreter ends, and clears its modules while weak references still call functions
     now, code = here(), frame.f_code
     if now is None or not is_on(now):
         leave_thread()
@@ -113,6 +115,8 @@ def reach(now):
 
 def in_function(frame, event, argument):
     """The trace function of a function that is hooked or followed."""
+    if _probing is None or _probing.shared is None:
+        return None
     now = here()
     hooked = now and now["hooked"].get(id(frame.f_code))
     if now is None or (hooked is None and not now["wide"]):

@@ -8,6 +8,7 @@ import time
 import builds
 import jobs
 import pytest
+from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
 from test_harm_python import PYTHONS, evaluate, name_of, program, version_of_any
 
@@ -180,3 +181,12 @@ while True:
     with program(python, code) as job:
         command_for(job, 1.5)
         jobs.wait_until(lambda: evaluate(job, "len(late) > 10").stdout == "True\n", 20, "some forks")
+
+
+@pytest.mark.parametrize("python", INTERPRETERS, ids=interpreter_id)
+def test_thread_states_that_are_kept_for_later_are_no_threads(python):
+    with jobs.python(interpreter=python) as job:
+        for _ in range(2):
+            assert jobs.probe(job.pid, "eval", "1").stdout == "1\n"
+        found = jobs.rows(job, "SELECT DISTINCT thread, tid, func IS NULL AS without FROM python.backtrace")
+        assert [row["tid"] for row in found] and not any(row["without"] or not row["tid"] for row in found), found
