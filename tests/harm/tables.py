@@ -47,6 +47,8 @@ PROFILED = ("probes-torch", "torch-profile", "eval", "detach")
 HOOKS = ("trace", "trace-stop")
 PLACES = ("watch", "break-log", "break-stop")
 
+FAILS = ("inject", "catch-quiet", "eval", "catch-stop", "catch-quiet", "detach")
+
 TARGETS = [
     body("prints", env={"PYTHONUNBUFFERED": "1"}, extra=("eval",) * 40),
     body("prints", label="prints-buffered"),
@@ -58,6 +60,12 @@ TARGETS = [
     body("forks", "libBrokenLocale.so.1", label="forks-slow-locks", preload=("{c}/slow_locks.so",), gap=0.15, since=(3, 8), until=(3, 11), extra=("inject", "eval", "detach") * 5),
     # A round of it needs nine turns of the GIL. While our Python files are compiled, each of them may wait for one file (docs/safety.md).
     body("threads", gap=0.2, extra=HOOKS + ALLOCATIONS),
+    body("traces_memory", gap=0.1, extra=("eval",) * 10 + ALLOCATIONS),
+    body("span_chains", since=(3, 7), env={"PROBING": "0"}, extra=COME_AND_GO),
+    # The first hook has our Python files compiled (docs/safety.md).
+    body("odd_arguments", gap=0.2, extra=HOOKS + ("watch-odd", "backtrace-locals")),
+    # A thread that fails waits for its scene, and where that is cut off by a detach for up to half a second.
+    body("fails", since=(3, 8), gap=1, only=FAILS, extra=FAILS * 3),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
     body("many_threads", "500", label="500-threads"),
@@ -100,6 +108,7 @@ TARGETS = [
     body("loads", "{c}/slow_load.so", label="loads", may_refuse=True),
     body("quiet", label="cgroup-20-mb", cgroup_mb=20),
     Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
+    Target("modes", ["{python}", TRAINING, "modes"], modules=("torch",), extra=TORCH_COMES_AND_GOES + ("track", "query-norms")),
     Target("ddp", ["{python}", TRAINING, "ddp"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
     # The last word is the call that the main thread waits in: the one that is borrowed most.
     Target("c-waits-epoll", ["{c}/waits", "50", "0"], python=False, extra=COME_AND_GO),
@@ -191,6 +200,7 @@ COMMAND = {command.name: command for command in COMMANDS}
 COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n", injects=True, runs_code=True)
 # A wait of the event loop that the program has patched in: in a thread of ours.
 COMMAND["eval-sleeps"] = Command("eval-sleeps", ["eval", "__import__('time').sleep(0.05)"], says="", injects=True, runs_code=True)
+COMMAND["watch-odd"] = Command("watch-odd", ["watch", "odd@kit:work", "--duration", "300ms"], injects=True, runs_code=True)
 COMMAND["memory-on"] = Command("memory-on", ["config", "probing.memory.sampling=on,interval=4KB"], injects=True)
 COMMAND["memory-off"] = Command("memory-off", ["config", "probing.memory.sampling=off"], status=(0, 1), injects=True)
 COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules USING (device) JOIN python.optimizers USING (device)"],

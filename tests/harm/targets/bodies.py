@@ -141,6 +141,111 @@ def records():
 
 
 @body
+def traces_memory():
+    """tracemalloc comes and goes: the raw allocator is the program's."""
+    import tracemalloc
+    while kit.going():
+        tracemalloc.start(5)
+        kept = [object() for _ in range(2000)]
+        kit.work()
+        tracemalloc.stop()
+        del kept
+        kit.work()
+
+
+@body
+def span_chains():
+    """Spans around generators that stand in spans of their own, and around callbacks that schedule the next."""
+    import asyncio
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../python"))
+    import probing
+
+    @probing.span("numbers")
+    def numbers():
+        for i in range(5):
+            with probing.span("inner", i=i):
+                yield i
+
+    def tick(loop, left):
+        with probing.span("tick"):
+            if left:
+                loop.call_soon(tick, loop, left - 1)
+            else:
+                loop.stop()
+
+    while kit.going():
+        half = numbers()
+        next(half)
+        if [a + b for a, b in zip(numbers(), numbers())] != [0, 2, 4, 6, 8]:
+            kit.complain("a generator gave other numbers")
+        loop = asyncio.new_event_loop()
+        loop.call_soon(tick, loop, 500)
+        loop.run_forever()
+        loop.close()
+        kit.work()
+
+
+class Watchful(type):
+    """Each use of the class or of an object of it that the program did not make itself is told."""
+
+    def __eq__(cls, other):
+        kit.complain("__eq__ of a metaclass was called")
+        return type.__eq__(cls, other)
+
+    def __hash__(cls):
+        kit.complain("__hash__ of a metaclass was called")
+        return type.__hash__(cls)
+
+    def __getattribute__(cls, name):
+        kit.complain("%s of a class was asked for" % name)
+        return type.__getattribute__(cls, name)
+
+
+def make_odd():
+    def tell(name):
+        def method(self, *arguments):
+            kit.complain("%s of an object was called" % name)
+            return getattr(object, name)(self, *arguments)
+        return method
+    return Watchful("Odd", (), {name: tell(name) for name in ("__getattribute__", "__repr__", "__str__", "__eq__", "__hash__", "__dir__", "__reduce_ex__")})
+
+
+@body
+def odd_arguments():
+    """Calls with objects that tell when anybody looks at them by their own code."""
+    made = make_odd()
+    odd = made()
+    while kit.going():
+        kit.work(odd=odd)
+        kit.work(odd=made)
+
+
+@body
+def fails():
+    """Threads that fail with exceptions whose text is code, and a hook of the program's own that is called once for each."""
+    class Loud(Exception):
+        def __str__(self):
+            kit.complain("__str__ of an exception was called")
+            raise SystemExit(0)
+        __repr__ = __str__
+
+    seen = []
+    threading.excepthook = lambda arguments: seen.append(arguments.exc_type)
+
+    def fail():
+        raise Loud("loud")
+
+    while kit.going():
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+        if seen != [Loud]:
+            kit.complain("its hook was called %d times" % len(seen))
+        del seen[:]
+        kit.work()
+
+
+@body
 def many_threads(count="500"):
     """Threads that all wait."""
     threading.stack_size(256 * 1024)

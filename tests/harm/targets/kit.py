@@ -93,8 +93,8 @@ class timed:
             lines.append("late\t%s\t%f\t%f" % (self.call, self.start, late))
 
 
-def work(size=1500):
-    """A computation whose result is known: its first one."""
+def work(size=1500, odd=None):
+    """A computation whose result is known: its first one. odd: an argument for those that look at arguments."""
     global sum_of_work
     x, total = 0.5, 0
     for i in range(size):

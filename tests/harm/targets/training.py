@@ -1,4 +1,4 @@
-"""Trainings of the harm suite: training.py loader|profiled|ddp|fsdp. The losses of each epoch are those of the first one, bit by bit.
+"""Trainings of the harm suite: training.py loader|modes|profiled|ddp|fsdp. The losses of each epoch are those of the first one, bit by bit.
 
 The first epochs run before the program is probed (kit.py), so the program is its own control.
 """
@@ -48,6 +48,34 @@ def loader():
             kit.complain("the losses are others")
         kit.last = None  # starting workers may take any time
         end_feeders()
+        kit.say()
+
+
+def modes():
+    """A training under the program's own modes, which count what torch does: the same in every epoch."""
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+    seen = []
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), named=None):
+            seen.append(function)
+            return function(*arguments, **(named or {}))
+
+    class Operations(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), named=None):
+            seen.append(function)
+            return function(*arguments, **(named or {}))
+
+    batches, first = [Noise()[i] for i in range(16)], None
+    while kit.going():
+        del seen[:]
+        with Functions(), Operations():
+            losses = epoch(batches)
+        found = losses, len(seen)
+        first = first or found
+        if found != first:
+            kit.complain("the losses are others, or its modes saw %d operations and not %d" % (len(seen), first[1]))
         kit.say()
 
 
@@ -113,4 +141,4 @@ def ddp(rank="0", store=None, wrap=nn.parallel.DistributedDataParallel):
 
 
 if __name__ == "__main__":
-    {"loader": loader, "profiled": profiled, "ddp": ddp, "fsdp": fsdp}[sys.argv[1]](*sys.argv[2:])
+    {"loader": loader, "modes": modes, "profiled": profiled, "ddp": ddp, "fsdp": fsdp}[sys.argv[1]](*sys.argv[2:])
