@@ -1,0 +1,62 @@
+"""Random sequences of commands and switches, one to three tools at a time, left alone, killed, stopped, or without a
+reader, done to programs that notice harm. The matrix does commands one after the other; here each finds what others left.
+
+The short form plays 15 s against each of two programs; PROBING_SOAK=1 plays 30 minutes, on all of PLAYED with every
+interpreter found. To repeat a failure: HARM_SEED=<seed> build/venv/bin/python -m pytest tests/harm/test_random.py.
+"""
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import runner
+import tables
+from runner import Ended, tell
+from tables import DISTURBANCES, Command
+from test_matrix import cases, skip_where_impossible
+
+# Held, a program does nothing for as long as --limit says, also where the tool that held it was killed.
+HELD_SECONDS, GAP_SECONDS = "1s", 10
+SWITCHES = [
+    Command("pause", ["pause", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
+    Command("pause-all", ["pause", "--all", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
+    Command("pause-continue", ["pause", "--continue"], status=(0, 1), runs_code=True),
+    Command("break-holds", ["break", "kit.py:101", "--no-listen", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
+    Command("break-on-change", ["break", "--on-change", "total@kit:work", "--log", "{total}"], status=(0, 1), injects=True, runs_code=True),
+    Command("trace-on", ["trace", "kit:work", "--args"], status=(0, 1), injects=True, runs_code=True),
+    Command("watch-on", ["watch", "result@kit:work"], status=(0, 1), injects=True, runs_code=True),
+    Command("watch-stop", ["watch", "--stop"], status=(0, 1), injects=True, runs_code=True),
+    Command("probes-stop", ["probes", "stop", "memory_usage"], status=(0, 1)),
+    Command("config-memory", ["config", "probing.max_memory=64MB"], injects=True),
+    tables.COMMAND["memory-on"], tables.COMMAND["memory-off"], tables.COMMAND["query-objects"],
+]
+MOVES = tables.COMMANDS + SWITCHES * 2  # what is switched meets what another move left switched
+PLAYED = ("prints", "loader") if not runner.SOAK else ("prints", "quiet", "forks", "threads", "asyncio_loop", "greenlets", "signals", "storm", "loader")
+CASES = [case for case in cases() if case.values[0].name in PLAYED]
+SECONDS = 1800 / len(CASES) if runner.SOAK else 15
+
+
+def play(case, rng):
+    """The seed says what is done. When a tool is killed depends on the machine too."""
+    end = time.monotonic() + SECONDS * runner.SLOW
+    with ThreadPoolExecutor(3) as tools:
+        while time.monotonic() < end:
+            moves = [(rng.choice(MOVES), rng.choice(DISTURBANCES)) for _ in range(rng.choice([1, 1, 2, 3]))]
+            if len(moves) > 1:  # one may take away what another needs
+                moves = [(replace(command, status=(0, 1), says=None), disturbance) for command, disturbance in moves]
+            for tool in [tools.submit(case.tool, *move) for move in moves]:
+                tool.result()
+            if not case.alive():
+                raise Ended(f"the program ended with {case.describe_end()}")
+            if case.harms:  # of the tool: what comes after it says nothing more
+                return
+
+
+@pytest.mark.parametrize("target, position, python, version", CASES)
+def test_no_sequence_of_commands_harms(target, position, python, version, parts, control):
+    case = runner.Case(replace(target, gap=GAP_SECONDS), python, parts, control)
+    skip_where_impossible(case, version)
+    harms = case.run(lambda case: play(case, random.Random(f"{runner.SEED} {target.name}")))
+    last = ", ".join(f"{command.name} ({how}) {began - case.log[0][0]:.3f} to {ended - case.log[0][0]:.3f} s" for began, ended, command, how in case.log[-12:])
+    assert not harms, f"{tell(harms)}\nafter {len(case.log)} commands, last {last}"
