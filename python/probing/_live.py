@@ -8,6 +8,8 @@
     R cell ...      a row; \\N is NULL; \\\\ \\t \\n \\0 stand for those characters; bytes are hexadecimal digits
     E name text     the function failed, and how
 """
+from . import _by_type
+
 FILENAME = "<probing live>"
 OBJECTS = "objects "  # in place of SQL: names of tables of live objects (_objects.py)
 MOST_ROWS = 100000
@@ -28,6 +30,8 @@ def name_of(function):
 
 def send(request):
     """Runs as the request's code: may be interrupted at any point."""
+    import _probing
+
     if request.source.startswith(OBJECTS):
         from . import _objects
 
@@ -38,11 +42,14 @@ def send(request):
             continue
         try:
             text = _table(full, function, columns)
-        except KeyboardInterrupt:  # by the agent: the query's time is over
+        except _probing.shared["interrupt"]:  # by the agent: the query's time is over
             request.send(1, "E\t%s\tthe function %s did not return in time\n" % (full, _escape(name_of(function))))
             raise
-        except Exception as error:
-            text = "E\t%s\tthe function %s raised %s: %s\n" % (full, _escape(name_of(function)), type(error).__name__, _escape(str(error)))
+        except BaseException as error:  # SystemExit and KeyboardInterrupt end the function, not the tables after it
+            from ._catch import describe_value
+
+            raised = _by_type.name_of(type(error)), _by_type.message_of(error, describe_value)
+            text = "E\t%s\tthe function %s raised %s\n" % (full, _escape(name_of(function)), _escape(": ".join(filter(None, raised))))
         request.send(1, text)
 
 

@@ -292,6 +292,18 @@ probing.register("odd", function=lambda: {"raw": b"\\0\\xff", "text": "a\\0b"})
 @probing.register("broken", namespace="loader")
 def broken():
     raise ValueError("no queue")
+@probing.register("exits", namespace="loader")
+def exits():
+    raise SystemExit(3)
+@probing.register("interrupted", namespace="loader")
+def interrupted():
+    raise KeyboardInterrupt
+class Mute(Exception):
+    def __str__(self):
+        raise SystemExit(4)
+@probing.register("mute", namespace="loader")
+def mute():
+    raise Mute(5)
 @probing.register("hangs", namespace="loader")
 def hangs():
     while True:
@@ -310,6 +322,11 @@ def test_a_function_gives_rows_at_the_moment_of_a_query():
         assert rows(job.pid, "SELECT count(*) AS n FROM empty") == [{"n": 0}]
         done = jobs.probe("-t", job.pid, "query", "SELECT * FROM loader.broken")
         assert done.returncode == 1 and "table loader.broken: the function __main__.broken raised ValueError: no queue" in done.stderr
+        # What ends a thread or the program elsewhere ends one function here, and the tables after it have their rows.
+        for name, why in (("exits", "SystemExit: 3"), ("interrupted", "KeyboardInterrupt\n"), ("mute", "Mute: 5")):
+            done = jobs.probe("-t", job.pid, "query", f"SELECT * FROM loader.{name}")
+            assert done.returncode == 1 and f"table loader.{name}: the function __main__.{name} raised {why}" in done.stderr, done.stderr
+            assert rows(job.pid, f"SELECT n AS {name} FROM loader.queue WHERE n = 2") == [{name: 2}]
         done = jobs.probe("-t", job.pid, "query", "--timeout", "1", "SELECT * FROM loader.hangs")
         assert done.returncode == 1 and "table loader.hangs: the function __main__.hangs did not return in time" in done.stderr, done.stderr
         # Names with the beginning of a comment or a string in them, each kind of string, and comments: what follows them is still read.
@@ -325,7 +342,7 @@ def test_a_function_gives_rows_at_the_moment_of_a_query():
         assert rows(job.pid, "SELECT hex(raw) AS raw, text FROM odd") == [{"raw": "00FF", "text": "a\0b"}]
         for command in ("detach", "inject"):
             assert jobs.probe("-t", job.pid, command).returncode == 0
-        jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'probing.registered' AND rows = 6"), what="the tables to be known")
+        jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'probing.registered' AND rows = 9"), what="the tables to be known")
         assert rows(job.pid, "SELECT name FROM jobs WHERE n = 2") == [{"name": "job 2"}]
         assert rows(job.pid, "SELECT name FROM probing.registered WHERE name = 'jobs'") == [{"name": "jobs"}]
         assert jobs.probe("-t", job.pid, "eval", "1 + 1").stdout == "2\n"
