@@ -55,8 +55,14 @@ def play(case, rng):
 
 @pytest.mark.parametrize("target, position, python, version", CASES)
 def test_no_sequence_of_commands_harms(target, position, python, version, parts, control):
-    case = runner.Case(replace(target, gap=GAP_SECONDS), python, parts, control)
-    skip_where_impossible(case, version)
-    harms = case.run(lambda case: play(case, random.Random(f"{runner.SEED} {target.name}")))
+    made = []
+
+    def make():
+        made.append(runner.Case(replace(target, gap=GAP_SECONDS), python, parts, control))
+        return made[-1]
+
+    skip_where_impossible(make(), version)
+    harms = runner.confirmed(make, lambda case: play(case, random.Random(f"{runner.SEED} {target.name}")))
+    case = made[-1]
     last = ", ".join(f"{command.name} ({how}) {began - case.log[0][0]:.3f} to {ended - case.log[0][0]:.3f} s" for began, ended, command, how in case.log[-12:])
     assert not harms, f"{tell(harms)}\nafter {len(case.log)} commands, last {last}"
