@@ -3,7 +3,7 @@
 A hit is a row of python.break_hits. At a breakpoint the thread is also held (_stops.py).
 """
 import _probing
-from . import _hooks, _places, _values, _watch
+from . import _hooks, _places, _trace, _values, _watch
 from ._by_type import message_of, name_of
 from ._expressions import Names, compile_expression, parse_message, render
 from ._hooks import MONITORED, Refused

@@ -8,7 +8,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
 
 from . import _types

@@ -12,7 +12,6 @@ Nothing here raises: a program never fails for want of us. With 1 the variable i
 not see it.
 """
 import os
-import sys
 import time
 
 from . import _agent

@@ -398,6 +398,8 @@ static pb_pyobject *list_frames(const struct pb_python *py, unsigned long ident,
     void *t = py->first_tstate(interpreter);
     for (int n = 0; t && n < LIST_MAX; n++, t = py->next_tstate(t)) {
         memcpy(&other, (const char *)t + l->thread_id, sizeof(other));
+        if (!other) /* kept for later, of no thread: states.h */
+            continue;
         if (!ident) {
             pb_pyobject *frame = top_frame(py, l, t);
             append_and_drop(py, list, py->int_from(other));
