@@ -11,6 +11,7 @@ struct pb_agent_layout {
     uint16_t
         interp_gil; /* 3.12 on: the pointer to the GIL in the interpreter; 0: a function tells the holder */
     uint16_t thread_id;   /* of a thread state: the pthread handle */
+    uint16_t on_delete;   /* of a thread state: what PyThreadState_Clear calls, 3.9 to 3.12; 0: nothing */
     uint16_t native_id;   /* of a thread state: the tid; 0: not stored */
     uint16_t top;         /* of a thread state: the innermost frame, or in 3.11 and 3.12 the struct with it */
     uint16_t cframe_top;  /* 3.11 and 3.12: the innermost frame in that struct */

@@ -213,6 +213,9 @@ void pb_states_leave(const struct pb_python *py)
         return;
     }
     py->tstate_clear(state);
+    /* It stays in the list until it is deleted: a fork or the end of the interpreter clears it once more. */
+    if (l->on_delete)
+        memset(field(state, l->on_delete), 0, sizeof(void *));
     set_thread(l, state, 0, 0);
     py->save_thread();
     pthread_setspecific((pthread_key_t)key, NULL);
