@@ -46,12 +46,13 @@ static inline const char *pb_type_name(const pb_pyobject *type, unsigned header)
  * as an interrupt, so the type is always named. */
 void pb_module_take_error(const struct pb_python *py, const char *what, char *ret, size_t size);
 
-/* The same without the module that types of C have in it. */
+/* The same without the module that types of C have in it: names with dots between them. */
 static inline const char *pb_class_name(const pb_pyobject *type, unsigned header)
 {
+    static const char words[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
     const char *name = pb_type_name(type, header), *dot = strrchr(name, '.');
 
-    return dot ? dot + 1 : name;
+    return dot && strspn(name, words) > (size_t)(dot - name) ? dot + 1 : name;
 }
 
 /* Slots of a type, and its flags (Py_TPFLAGS_DEFAULT as every version has it). */

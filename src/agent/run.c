@@ -44,10 +44,11 @@ static int make_secret(char *ret)
 /* Whether the run in that directory has ended by detach: it has no secret any more. */
 static int is_ended(int user_fd, const char *name)
 {
+    struct stat st;
     char path[128];
 
     snprintf(path, sizeof(path), "%s/secret", name);
-    return faccessat(user_fd, path, F_OK, 0) < 0 && errno == ENOENT;
+    return fstatat(user_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
 /* The first free name: earlier ones belong to programs that this process ran before exec. The run of an agent

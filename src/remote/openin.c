@@ -52,7 +52,7 @@ static bool is_of_kernel(int fd)
     struct statfs fs;
 
     if (fstatfs(fd, &fs) < 0)
-        return true;
+        return errno != ENOSYS; /* a FUSE file system need not have it */
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if ((long)fs.f_type == kinds[i])
             return true;

@@ -152,7 +152,7 @@ def test_assignments_reach_the_program(job):
 
 
 def test_only_the_user_s_code_is_on_the_stack(job):
-    done = probe(job.pid, "execute", "import traceback;traceback.print_stack()")
+    done = probe(job.pid, "execute", "import traceback; traceback.print_stack()  # this thread's own")
     assert done.returncode == 0 and done.stderr.count("File ") == 1 and "print_stack" in done.stderr
 
 

@@ -168,7 +168,7 @@ def check_tables(pid):
     assert second["f64"] in ("Infinity", "inf", float("inf")) and set(nulls.values()) == {None}, nulls
     assert rows(pid, "SELECT count(*) AS n FROM c.no_rows") == [{"n": 0}]
     assert "table c.failing: the function fails returned -19: No such device" in refused(pid, "SELECT * FROM c.failing")
-    assert "table c.saying_why: the function says_why failed: the queue\tis closed" in refused(pid, "SELECT * FROM c.saying_why")
+    assert "table c.saying_why: the function says_why failed: the queue\\tis closed" in refused(pid, "SELECT * FROM c.saying_why")
     assert "table c.too_large: the function too_large gave a value that does not fit column n in row 1" in refused(pid, "SELECT * FROM c.too_large")
     assert "table c.for_ever: the function for_ever gave more than 100000 rows" in refused(pid, "SELECT * FROM c.for_ever")
     # One that fails and is not wanted, though it is named, is no failed query.

@@ -56,7 +56,7 @@ def test_what_was_entered_is_there_next_time(state):
 
 @pytest.mark.parametrize("typed, becomes", [
     ("sele\t", "select"), ("SELE\t", "SELECT"), ("select * from mem\tusage\t", "select * from memory_usage"),
-    ("select * from python.b\t", "select * from python.backtrace"), ("select count_\t", "select count_"),
+    ("select * from python.ba\t", "select * from python.backtrace"), ("select count_\t", "select count_"),
     ("select date_tru\t", "select date_trunc("), ("describe system.thr\t", "describe system.threads"),
     (".sch\tsystem.pro\t", ".schema system.process"),
     ("select  from memory_usage" + LEFT * 18 + "memory_m\t", "select memory_mb  from memory_usage"),

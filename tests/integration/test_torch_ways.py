@@ -125,8 +125,8 @@ def test_all_ranks_are_profiled_in_the_same_steps_and_one_outlives_the_other(ran
     assert len(steps) == 2 and steps[0] == steps[1] and len(steps[0]) in (3, 4), steps
     both = probe("-t", name, "--all", "torch")
     tables = both.stdout.split("\n\n")
-    assert both.returncode == 0 and len(tables) == 5 and all(text.startswith("rank ") for text in tables), both.stdout + both.stderr
-    assert "forward" in tables[2] and "allreduce" in tables[3], both.stdout
+    assert both.returncode == 0 and len(tables) == 6 and all(text.startswith("rank ") for text in tables), both.stdout + both.stderr
+    assert "waits for other ranks" in tables[2] and "forward" in tables[3] and "allreduce" in tables[4], both.stdout
     collectives = "SELECT count(*) AS n FROM python.comm_collective WHERE op = 'allreduce'"
     before = query(second.pid, collectives)[0]["n"]
     time.sleep(1)  # what was recorded in the last 150 ms may not be in the copy that outlives the process
