@@ -205,10 +205,11 @@ void pb_states_leave(const struct pb_python *py)
 {
     const struct pb_agent_layout *l = pb_agent_layout_find(py->minor);
     void *state = py->current_tstate_checked();
+    int place = -1;
 
     if (!l || py->free_threaded ||
         (py->minor >= 12 && !__atomic_load_n(&flags_are_known, __ATOMIC_RELAXED)) ||
-        !is_of(l, state, py->thread_ident()) || find_key(py, state) < 0) {
+        !is_of(l, state, py->thread_ident()) || (place = find_key(py, state)) < 0) {
         py->gil_release(UNLOCKED);
         return;
     }
@@ -218,7 +219,7 @@ void pb_states_leave(const struct pb_python *py)
         memset(field(state, l->on_delete), 0, sizeof(void *));
     set_thread(l, state, 0, 0);
     py->save_thread();
-    pthread_setspecific((pthread_key_t)key, NULL);
+    pthread_setspecific((pthread_key_t)place, NULL);
     if (py->minor >= 12)
         *status_of(py, state) &= ~(uint32_t)BOUND_GILSTATE;
     leave_behind(state);

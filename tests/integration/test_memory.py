@@ -153,7 +153,7 @@ def test_record_keeps_python_memory_of_a_process_that_was_never_probed():
         assert rows(job.pid, "SELECT count(*) AS n FROM python.memory") == [{"n": twice - 1}]
         assert [row["rows"] > 0 for row in json.loads(probe(job.pid, "tables", "--format", "json").stdout) if row["table"] == "python.memory"] == [True]
         found = memory(job.pid)
-        assert found["dead"] and found["heap_blocks"] > 1000 and found["growth_bytes_per_minute"] > 0
+        assert found["dead"] and found["heap_blocks"] > 1000 and found["growth_bytes_per_minute"] is None, "five seconds say nothing of growth"
 
 
 # A stand-in for torch with CUDA, which this machine cannot run: its two sums, and a mapped file of the library's name.
