@@ -42,9 +42,8 @@ def play(case, rng):
     end = time.monotonic() + SECONDS * runner.SLOW
     with ThreadPoolExecutor(3) as tools:
         while time.monotonic() < end:
-            moves = [(rng.choice(MOVES), rng.choice(DISTURBANCES)) for _ in range(rng.choice([1, 1, 2, 3]))]
-            if len(moves) > 1:  # one may take away what another needs
-                moves = [(replace(command, status=(0, 1), says=None), disturbance) for command, disturbance in moves]
+            # One may take away what another needs, also one that came before: a pause that was left, a detach.
+            moves = [(replace(rng.choice(MOVES), status=(0, 1), says=None), rng.choice(DISTURBANCES)) for _ in range(rng.choice([1, 1, 2, 3]))]
             for tool in [tools.submit(case.tool, *move) for move in moves]:
                 tool.result()
             if not case.alive():
