@@ -10,7 +10,7 @@
 /* Whether only threads of ours are left. Of the resident thread, in each of its turns. */
 int pb_last_look(uint64_t now);
 
-/* Then, instead of a detach: ends our other threads, those that run code of a user too. The resident thread
- * returns from its function afterwards; the process ends in a thread that has the program's descriptors, to
- * which the C library writes what is left in its buffers. */
+/* Called when pb_last_look returned true: ends the agent's other threads, including those that run an eval.
+ * The resident thread returns from its function afterwards. The last of them uses the program's descriptors,
+ * so that the C library can flush its buffers there when the process ends. */
 void pb_last_end(uint32_t starter);

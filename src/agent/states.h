@@ -11,7 +11,7 @@
 
 #include "agent/python.h"
 
-/* With the GIL, in any thread that has a thread state: frees those that were left, and makes a few new. */
+/* The caller holds the GIL. Frees the thread states that pb_states_leave has left, and makes new ones. */
 void pb_states_make(const struct pb_python *py);
 
 /* Asks the main thread (from 3.12 on any thread) to do so between two bytecodes. Without the GIL. */

@@ -83,7 +83,7 @@ static const struct fact {
     {SYS_pwrite64, PB_TIMEOUT_NONE, -1},
     {SYS_pwritev, PB_TIMEOUT_NONE, -1},
     {SYS_pwritev2, PB_TIMEOUT_SEND, 0},
-    {SYS_fallocate, PB_TIMEOUT_NONE, -1}, /* of a memory file system: what it had taken it has given back */
+    {SYS_fallocate, PB_TIMEOUT_NONE, -1}, /* tmpfs frees what an interrupted call had allocated */
 };
 
 /* The kernel restarts these with the time left when the stop came: the stop itself is not counted, and a

@@ -100,21 +100,29 @@ bool pb_transfer_is_known(long number)
 
 /* ---- Descriptors ---- */
 
+/* Reads /proc/TID/NAME; the text ends with NUL and is "" where it cannot be read. */
+static const char *read_status(pid_t tid, const char *name, char *text, size_t size)
+{
+    char path[64];
+
+    pb_plain_put(pb_plain_put_number(pb_plain_put(path, "/proc/"), tid), name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
 /* Its flags are those of open(); all ones where they cannot be read. */
 static uint64_t read_descriptor_flags(pid_t tid, int fd)
 {
     static const char key[] = "flags:";
-    char path[64], text[512];
+    char name[32], text[512];
     bool found = false;
 
-    char *at = pb_plain_put_number(pb_plain_put(path, "/proc/"), tid);
-    pb_plain_put_number(pb_plain_put(at, "/fdinfo/"), fd);
-    int info = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = info < 0 ? -1 : read(info, text, sizeof(text) - 1);
-    if (info >= 0)
-        close(info);
-    text[n > 0 ? n : 0] = '\0';
-    const char *p = strstr(text, key);
+    pb_plain_put_number(pb_plain_put(name, "/fdinfo/"), fd);
+    const char *p = strstr(read_status(tid, name, text, sizeof(text)), key);
     if (!p)
         return ~0ull;
     p += sizeof(key) - 1;
@@ -157,14 +165,9 @@ static bool begins_with(const char *text, const char *with)
 /* Whether a sleeping thread waits for room in a pipe, by the name of the kernel's function. */
 static bool waits_in_pipe(pid_t tid)
 {
-    char path[64], text[64];
+    char text[64];
 
-    pb_plain_put(pb_plain_put_number(pb_plain_put(path, "/proc/"), tid), "/wchan");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    read_status(tid, "/wchan", text, sizeof(text));
     return begins_with(text, "pipe_") || begins_with(text, "anon_pipe_");
 }
 
@@ -262,15 +265,9 @@ static int read_pieces(pid_t tid, uint64_t at, uint64_t count, uint64_t done, st
 /* Whether a seccomp filter decides about the thread's calls. */
 static bool is_filtered(pid_t tid)
 {
-    char path[64], text[4096];
+    char text[4096];
 
-    pb_plain_put(pb_plain_put_number(pb_plain_put(path, "/proc/"), tid), "/status");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return !strstr(text, "\nSeccomp:\t0");
+    return !strstr(read_status(tid, "/status", text, sizeof(text)), "\nSeccomp:\t0");
 }
 
 /* Sending, an error in the rest must not raise a signal: what was moved before it is the result, as it would

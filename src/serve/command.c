@@ -29,7 +29,7 @@
 
 enum { COMMANDS = 16, PATIENCE_MS = 30000, LOOK_MS = 100 };
 
-/* The places of those that run. */
+/* The commands that run now. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place {
     bool taken;

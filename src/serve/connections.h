@@ -14,7 +14,7 @@ struct pb_connections;
 enum pb_connection_state {
     PB_CONNECTION_HEAD, /* the headers of a request must be complete soon */
     PB_CONNECTION_IDLE, /* it may be closed at any time */
-    PB_CONNECTION_BUSY, /* it has a request of somebody who may ask */
+    PB_CONNECTION_BUSY, /* a request of an authorized client is being answered */
 };
 
 /* NULL: out of memory. most: at once. is_unix: the kernel says whose a connection is. */

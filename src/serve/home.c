@@ -109,8 +109,9 @@ static bool answers(int folder)
            poll(&(struct pollfd){fd, POLLIN, 0}, 1, ANSWER_MS) > 0 && recv(fd, &byte, 1, 0) == 1;
 }
 
-/* A service that is being killed has the lock until the kernel has ended it, and so has, for a moment longer,
- * what it had begun for its requests. Its pid says nothing: it may be a zombie, or another process's. */
+/* A killed service holds the lock until the kernel has ended it, and the commands that it started for
+ * requests hold it for a moment longer. The pid in the lock file proves nothing: it may be a zombie, or
+ * reused. */
 static int take_lock(int folder, int lock)
 {
     uint64_t deadline = pb_now_ns() + LOCK_MS * PB_NS_PER_MS;

@@ -105,7 +105,7 @@ static void add_name(struct pb_service *s, const char *name)
         }
 }
 
-/* A service that was killed has the address until what it had begun for its requests ends too. */
+/* The address of a killed service stays in use until the commands that it started have ended. */
 static int bind_and_listen(int fd, const struct sockaddr_storage *at, socklen_t n)
 {
     for (int tries = 0;; tries++) {

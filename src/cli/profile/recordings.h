@@ -6,8 +6,8 @@
 /* A row a recording, of the call's targets, or of all processes where it names none. */
 int pb_recordings_list(const struct pb_call *call, struct pb_err *err);
 
-/* Ends the recorders of the call's targets, and waits until each has written what it has. shown: those of
- * `pprof` alone. -ESRCH: none records. */
+/* Stops the recorders of the call's targets, and waits until each has written its samples. shown: only the
+ * recorders that `pprof` started. -ESRCH: no recorder runs. */
 int pb_recordings_stop(const struct pb_call *call, bool shown, struct pb_err *err);
 
 /* The folder of what `pprof` has sampled of a process last. -ENOENT: nothing. */
