@@ -161,6 +161,15 @@ static int may_allocate(const struct pb_python *py, uint64_t began)
            pb_gil_holder(py) == 0;
 }
 
+/* Whether no thread has a thread state: the last one that ran Python has ended, and the process lives on by
+ * others. For the next one 3.11 and 3.12 use memory of the interpreter's own, which in the child of a fork by
+ * another than the main thread still has the main thread's state in it: they end the process. */
+static int has_no_states(const struct pb_python *py)
+{
+    return (py->minor == 11 || py->minor == 12) && py->first_tstate &&
+           !py->first_tstate(py->main_interpreter());
+}
+
 /* Makes the calling thread one of Python's, with *ret to take the GIL with; NULL: it has the GIL. -EAGAIN: it
  * has to wait until there is a thread state for it. */
 static int take_state(const struct pb_python *py, uint64_t began, void **ret)
@@ -171,6 +180,8 @@ static int take_state(const struct pb_python *py, uint64_t began, void **ret)
         return 0;
     if (!may_allocate(py, began))
         return -EAGAIN;
+    if (has_no_states(py))
+        return -ESHUTDOWN;
     if (needs_fork_gate(py))
         pb_fork_gate_enter();
     if (!split)

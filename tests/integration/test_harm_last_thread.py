@@ -81,6 +81,46 @@ def test_code_of_a_user_that_runs_does_not_keep_it_alive():
     prompt.communicate(timeout=10)
 
 
+# A child whose last thread of Python's ends, while one of the C library's goes on.
+WITHOUT_PYTHON = """
+import ctypes, os, sys, threading
+def work():
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid:
+        print(pid, flush=True)
+        sys.stdin.readline()
+        os.write(go[1], b"x")
+        sys.stdin.readline()
+        os.kill(pid, 9)
+        print("ended", os.waitpid(pid, 0)[1], flush=True)
+        os._exit(0)
+    os.read(go[0], 1)
+    libc = ctypes.CDLL(None)
+    libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, ctypes.cast(libc.sleep, ctypes.c_void_p), ctypes.c_void_p(1000))
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+@EVERY
+def test_python_without_a_thread_is_not_entered_to_its_end(interpreter):
+    """3.11 and 3.12 end such a process when a thread state is made there."""
+    parent = subprocess.Popen([interpreter, "-W", "ignore", "-c", WITHOUT_PYTHON], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              universal_newlines=True, env=CLEAN)
+    pid = int(parent.stdout.readline())
+    assert probe(pid, "inject").returncode == 0
+    parent.stdin.write("end Python's thread\n")
+    parent.stdin.flush()
+    jobs.wait_until(lambda: "State:\tZ" in open(f"/proc/{pid}/task/{pid}/status").read(), 10, "the end of Python's thread")
+    for _ in range(2):
+        done = probe(pid, "eval", "1+1")
+        assert done.stdout == "2\n" if done.returncode == 0 else "its Python is shutting down" in done.stderr
+    assert probe(pid, "config", "probing.memory.sampling=on").returncode == 0
+    assert parent.communicate("kill the child\n", timeout=10)[0] == "ended 9\n"
+
+
 # argv: how the main thread ends, how the other one ends. What is printed lies in a buffer until the process ends.
 IN_C = r"""
 #include <pthread.h>
