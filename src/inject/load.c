@@ -84,12 +84,12 @@ bool pb_load_waits_for_lock(const struct pb_load *l, pid_t tid)
 
 static int put_agent(struct pb_load *l, pid_t tid, struct pb_err *err)
 {
-    pid_t pid = l->target.info.pid;
+    const struct pb_procinfo *info = &l->target.info;
     if (l->entry || l->place.path[0])
         return 0;
-    if (l->answer.fd >= 0 && pb_place_fill(pid, tid, l->answer.fd, &l->agent, &l->place, NULL) == 0)
+    if (l->answer.fd >= 0 && pb_place_fill(info, tid, l->answer.fd, &l->agent, &l->place, NULL) == 0)
         return 0;
-    return pb_place_file(&l->target.info, &l->agent, &l->place, err);
+    return pb_place_file(info, &l->agent, &l->place, err);
 }
 
 int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err)

@@ -118,12 +118,14 @@ static void unique_path(int fd, char *buf, size_t size)
     snprintf(buf, size, "/proc/thread-self/fd/%s%d", dots, fd);
 }
 
-/* After an exec the number may be that of any file, which must not be opened for writing: the name identifies
- * our memfd. */
-static int open_memfd(pid_t pid, pid_t tid, int fd, const char *name)
+/* The target tells the number, and after an exec it may be that of any file, which must not be opened for
+ * writing. The name identifies our memfd, except in a mount namespace of the target's own: there any file can
+ * be mounted at that name. A memfd has no link, and is its user's. */
+static int open_memfd(const struct pb_procinfo *info, pid_t tid, int fd, const char *name)
 {
     char path[64], found[128], wanted[64];
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", pid, tid, fd);
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/fd/%d", info->pid, tid, fd);
     _cleanup_close_ int there = open(path, O_PATH | O_CLOEXEC);
     if (there < 0)
         return -errno;
@@ -131,19 +133,20 @@ static int open_memfd(pid_t pid, pid_t tid, int fd, const char *name)
     ssize_t n = readlink(path, found, sizeof(found) - 1);
     found[n > 0 ? n : 0] = '\0';
     snprintf(wanted, sizeof(wanted), "/memfd:%s (deleted)", name);
-    if (strcmp(found, wanted) != 0)
+    if (strcmp(found, wanted) != 0 || fstat(there, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink ||
+        st.st_uid != info->euid)
         return -ESTALE;
     int writable = open(path, O_WRONLY | O_CLOEXEC);
     return writable < 0 ? -errno : writable;
 }
 
-int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent_file *a, struct pb_place *ret,
-                  struct pb_err *err)
+int pb_place_fill(const struct pb_procinfo *info, pid_t tid, int fd, const struct pb_agent_file *a,
+                  struct pb_place *ret, struct pb_err *err)
 {
-    _cleanup_close_ int there = open_memfd(pid, tid, fd, a->name);
+    _cleanup_close_ int there = open_memfd(info, tid, fd, a->name);
     int r = there < 0 ? there : write_all(there, a->data, a->len);
     if (r < 0)
-        return pb_fail(err, r, "cannot write the agent into process %d: %s", pid, strerror(-r));
+        return pb_fail(err, r, "cannot write the agent into process %d: %s", info->pid, strerror(-r));
     *ret = (struct pb_place){.dir = -1, .root = -1};
     unique_path(fd, ret->path, sizeof(ret->path));
     return 0;

@@ -34,9 +34,9 @@ struct pb_place {
 bool pb_place_has_proc(pid_t pid);
 
 /* Writes the agent into descriptor fd, a memfd created by thread tid of the target. That thread may have a
- * descriptor table of its own, and opens the path. */
-int pb_place_fill(pid_t pid, pid_t tid, int fd, const struct pb_agent_file *a, struct pb_place *ret,
-                  struct pb_err *err);
+ * descriptor table of its own, and opens the path. -ESTALE: it is no such memfd. */
+int pb_place_fill(const struct pb_procinfo *info, pid_t tid, int fd, const struct pb_agent_file *a,
+                  struct pb_place *ret, struct pb_err *err);
 
 /* Writes the agent into a file. err names each directory that cannot be used, and why. */
 int pb_place_file(const struct pb_procinfo *info, const struct pb_agent_file *a, struct pb_place *ret,
