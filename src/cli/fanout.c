@@ -1,7 +1,6 @@
 /* fanout: see fanout.h. */
 #include "cli/fanout.h"
 
-#include "cli/print/rows.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -153,8 +152,7 @@ int pb_target_failed(const struct pb_call *call, const struct pb_target *target,
         return r;
     pb_put_between(stderr, "[", target->label, "] probing: ");
     fprintf(stderr, "%s: ", call->command->name);
-    pb_put_plain(stderr, pb_err_text(err, r));
-    putc('\n', stderr);
+    pb_put_sentence(stderr, pb_err_text(err, r));
     err->text[0] = '\0'; /* printed already: it must not be reported for the next target */
     return PB_FAILED;
 }

@@ -17,17 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lines after the first are indented: a name with a line end in it must not look like output of ours. */
-static void put_sentence(const char *text)
-{
-    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
-        pb_put_line(stderr, text, (size_t)(end - text));
-        fputs("\n  ", stderr);
-    }
-    pb_put_name(stderr, text);
-    putc('\n', stderr);
-}
-
 static int print_error(const char *what, int r, const struct pb_err *err)
 {
     if (r >= 0)
@@ -35,7 +24,7 @@ static int print_error(const char *what, int r, const struct pb_err *err)
     if (r != PB_FAILED && r != PB_PARTIAL) {
         fflush(stdout);
         fprintf(stderr, "probing: %s%s", what ? what : "", what ? ": " : "");
-        put_sentence(pb_err_text(err, r));
+        pb_put_sentence(stderr, pb_err_text(err, r));
     }
     if (r < PB_STOPPED(0))
         return 128 + (PB_STOPPED(0) - r);
@@ -51,7 +40,7 @@ int pb_run_one(const struct pb_call *call)
 static void put_note(void *arg, const char *text)
 {
     fputs("note: ", stderr);
-    put_sentence(text);
+    pb_put_sentence(stderr, text);
 }
 
 /* A query's own --timeout also limits the questions to processes: half of it, so that a process that does not

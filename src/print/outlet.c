@@ -223,6 +223,16 @@ void pb_put_name(FILE *to, const char *text)
     pb_put_line(to, text, strlen(text));
 }
 
+void pb_put_sentence(FILE *to, const char *text)
+{
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+        pb_put_line(to, text, (size_t)(end - text));
+        fputs("\n  ", to);
+    }
+    pb_put_name(to, text);
+    putc('\n', to);
+}
+
 void pb_put_between(FILE *to, const char *before, const char *text, const char *after)
 {
     fputs(before, to);

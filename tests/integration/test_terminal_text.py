@@ -124,6 +124,15 @@ def test_only_text_comes_out_of_every_command(job, tmp_path, given):
     assert not set(given) & {"backtrace", "now", "SELECT * FROM told"} or rb"]0;T" in piped.stdout + piped.stderr, piped
 
 
+@pytest.mark.parametrize("given", [["core", f"/nosuch{EVIL}"], ["-t", f"nosuch{EVIL}", "now"], ["serve", "--status"], ["list"], ["now"]], ids=lambda given: given[0])
+def test_nor_where_no_process_is_named(job, given):
+    words = [str(jobs.PROGRAM), *given]
+    piped = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    check(piped.stdout, words)
+    check(piped.stderr, words)
+    check(at_terminal(words), words, own=True)
+
+
 def str_of(value):
     """All texts in it."""
     return value if isinstance(value, str) else "".join(map(str_of, value.values() if isinstance(value, dict) else value if isinstance(value, list) else []))

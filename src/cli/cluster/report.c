@@ -1,6 +1,6 @@
 /* report: what is said of nodes and ranks; see job.h. */
 #include "cli/cluster/job.h"
-#include "cli/print/rows.h"
+#include "print/outlet.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +37,7 @@ bool pb_cluster_tell(const struct pb_cluster *c, const struct pb_cluster_result 
             break;
         }
         fprintf(stderr, "  %s: %s: ", c->nodes[i].name, pb_node_state_name(n->state));
-        pb_put_plain(stderr, n->why);
-        putc('\n', stderr);
+        pb_put_sentence(stderr, n->why);
     }
     return false;
 }

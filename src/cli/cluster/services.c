@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cluster/job.h"
-#include "cli/print/rows.h"
 #include "cluster/clock.h"
 #include "cluster/link.h"
 #include "print/outlet.h"
@@ -270,8 +269,7 @@ static void tell_services(const struct serving *s)
             continue;
         fprintf(stderr, "note: no service on %s, which is asked by %s: ", s->c->nodes[i].name,
                 pb_cluster_way_name(s->c->way));
-        pb_put_plain(stderr, s->at[i].why[0] ? s->at[i].why : "the node did not answer");
-        putc('\n', stderr);
+        pb_put_sentence(stderr, s->at[i].why[0] ? s->at[i].why : "the node did not answer");
     }
     if (told > SHOWN)
         fprintf(stderr, "note: and on %zu more nodes\n", told - SHOWN);
@@ -337,8 +335,7 @@ bool pb_cluster_end_services(struct pb_cluster *c, unsigned limit_ms)
         if (!s.at[i].why[0] || n++ >= SHOWN)
             continue;
         fprintf(stderr, "note: what was started on %s may still run: ", c->nodes[i].name);
-        pb_put_plain(stderr, s.at[i].why);
-        putc('\n', stderr);
+        pb_put_sentence(stderr, s.at[i].why);
     }
     if (n > SHOWN)
         fprintf(stderr, "note: and on %zu more nodes\n", n - SHOWN);

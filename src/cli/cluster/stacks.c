@@ -7,9 +7,9 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cluster/job.h"
-#include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
 #include "cluster/link.h"
+#include "print/outlet.h"
 #include "print/records.h"
 
 #include <errno.h>
@@ -197,8 +197,7 @@ static bool put_said(const struct merging *m, bool failed, bool *in)
         fputs(n == 1 ? "rank " : "ranks ", out);
         pb_cluster_put_ranks(out, in, m->n);
         fputs(": ", out);
-        pb_put_plain(out, r->said);
-        putc('\n', out);
+        pb_put_sentence(out, r->said);
         any = true;
     }
     return any;

@@ -90,8 +90,7 @@ static void print_failure(const struct pb_call *call, struct set *set, size_t i,
     fprintf(stderr, "probing: %s: ", call->command->name);
     pb_put_name(stderr, set->n > 1 ? call->targets.at[i].label : "");
     fputs(set->n > 1 ? ": " : "", stderr);
-    pb_put_plain(stderr, pb_err_text(err, r));
-    putc('\n', stderr);
+    pb_put_sentence(stderr, pb_err_text(err, r));
     set->gone[i] = true;
     set->failed = true;
     set->failures[set->nfailures++] = (struct pb_stacks_failure){

@@ -132,8 +132,7 @@ static void tell_notes(const struct pb_cluster_look_notes *notes)
         fputs(n == 1 ? "note: rank " : "note: ranks ", stderr);
         pb_cluster_put_ranks(stderr, in, PB_CLUSTER_RANKS);
         fputs(" cannot be injected into: ", stderr);
-        pb_put_plain(stderr, notes->at[i].text);
-        putc('\n', stderr);
+        pb_put_sentence(stderr, notes->at[i].text);
     }
 }
 

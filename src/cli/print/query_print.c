@@ -6,6 +6,7 @@
 #include "cli/print/rows.h"
 #include "engine/caller/broker_parquet.h"
 #include "print/glyph.h"
+#include "print/outlet.h"
 #include "print/records.h"
 #include "table/reader.h"
 
@@ -405,8 +406,7 @@ void pb_printer_note(struct pb_printer *p, const char *text)
 
     fflush(p->out);
     fputs("note: ", to);
-    pb_put_plain(to, text);
-    putc('\n', to);
+    pb_put_sentence(to, text);
 }
 
 struct pb_printer *pb_printer_new(enum pb_query_format format, const struct pb_print_options *o, FILE *out)

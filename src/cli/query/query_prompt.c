@@ -4,10 +4,10 @@
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "cli/line/line_edit.h"
-#include "cli/print/rows.h"
 #include "cli/print/terminal.h"
 #include "cli/query/query_names.h"
 #include "engine/shared/text.h"
+#include "print/outlet.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -77,8 +77,7 @@ static void print_error(const char *text)
 {
     fflush(stdout);
     fputs("error: ", stderr);
-    pb_put_plain(stderr, text);
-    putc('\n', stderr);
+    pb_put_sentence(stderr, text);
 }
 
 /* A process that has ended since the last statement is read from its run folder from now on. */
