@@ -31,8 +31,8 @@ const char *pb_style(enum pb_style style);
 void pb_put_line(FILE *to, const char *text, size_t len);
 void pb_put_name(FILE *to, const char *text);
 
-/* Prints an error or a note, and a line end. Its lines after the first are indented: a name with a line end in
- * it must not look like output of ours. */
+/* Prints an error or a note, and a line end. Its lines after the first are indented: a name with a line end
+ * in it must not look like output of ours. */
 void pb_put_sentence(FILE *to, const char *text);
 
 /* As pb_put_name, between two texts of ours. */

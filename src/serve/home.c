@@ -222,7 +222,8 @@ int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH]
     if (folder < 0)
         return folder;
     _cleanup_close_ int lock = openat(folder, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) == 0)
+    /* Shared: of two that look at the same moment neither takes the other for the service. */
+    if (lock < 0 || flock(lock, LOCK_SH | LOCK_NB) == 0)
         return 0;
     *ret_pid = read_pid(folder);
     return read_small(folder, "address", ret_address, PB_SERVE_PATH);

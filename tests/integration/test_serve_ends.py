@@ -1,4 +1,5 @@
 """Ends and starts of the service and of recorders: on kernels without pidfd_open, with SIGCHLD ignored, and right after a kill."""
+import fcntl
 import os
 import re
 import shutil
@@ -160,6 +161,18 @@ def test_a_service_that_does_not_answer_is_said_by_its_pid(tmp_path):
         began = time.monotonic()
         second = subprocess.run([PROGRAM, "serve"], env=s.env, capture_output=True, text=True, timeout=20)
         assert f"your service runs already: http://{s.address}" in second.stderr and time.monotonic() - began < 1
+
+
+def test_of_two_that_look_for_a_killed_service_neither_finds_the_other(tmp_path):
+    """The pid that a killed service has left may be another process's by now."""
+    with started(tmp_path / "r", [str(PROGRAM)]) as (s, pid):
+        os.kill(pid, signal.SIGKILL)
+        jobs.wait_until(lambda: is_gone(pid) and len(os.listdir(f"/proc/{pid}/task")) == 1, what="the end of the service, of all its threads")
+        with open(tmp_path / "r/probing-serve/lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # as the other one has it for a moment
+            for words in ("--status", "--stop"):
+                done = subprocess.run([PROGRAM, "serve", words], env=s.env, capture_output=True, text=True, timeout=20)
+                assert (done.returncode, done.stdout) == (1, "") and "no service of yours runs here" in done.stderr, done
 
 
 def test_of_two_starts_at_once_one_serves(tmp_path):
