@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cluster/token.h"
 #include "control/relay.h"
+#include "print/outlet.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -376,6 +377,7 @@ static int send_command(struct remote *r, int argc, char **argv, const char *tar
     r->terminal =
         isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
     if (e == 0 && r->terminal) {
+        pb_outlet_take_drawn();
         unsigned char bytes[] = {(unsigned char)size.ws_row, (unsigned char)(size.ws_row >> 8),
                                  (unsigned char)size.ws_col, (unsigned char)(size.ws_col >> 8)};
         e = pb_relay_send(&r->relay, PB_RELAY_TERMINAL, bytes, sizeof(bytes));
@@ -396,17 +398,8 @@ static int pass_input(struct remote *r)
     return pb_relay_send(&r->relay, PB_RELAY_INPUT, bytes, n > 0 ? (size_t)n : 0);
 }
 
-/* A command at our terminal draws there itself, also screens, and has let only text of its targets through
- * (print/outlet.h): its bytes pass as they are. */
-static int write_out(const struct remote *r, FILE *to, const char *bytes, size_t n)
+static int write_out(FILE *to, const char *bytes, size_t n)
 {
-    while (r->terminal && n > 0) {
-        ssize_t done = write(STDOUT_FILENO, bytes, n);
-        if (done < 0 && errno != EINTR)
-            return -EPIPE;
-        bytes += done > 0 ? done : 0;
-        n -= done > 0 ? (size_t)done : 0;
-    }
     return fwrite(bytes, 1, n, to) == n && fflush(to) == 0 ? 0 : -EPIPE;
 }
 
@@ -422,9 +415,9 @@ static int take_frame(struct remote *r, int *ret_status, struct pb_err *err)
                        r->host, r->port);
     switch (kind) {
     case PB_RELAY_OUTPUT:
-        return write_out(r, stdout, bytes, n);
+        return write_out(stdout, bytes, n);
     case PB_RELAY_ERRORS:
-        return write_out(r, stderr, bytes, n);
+        return write_out(stderr, bytes, n);
     case PB_RELAY_FILE:
         return take_file(r, bytes, n, err);
     case PB_RELAY_EXIT:

@@ -28,7 +28,7 @@ const char *pb_escape(void)
 }
 
 /* -1: it may be one, but its end is not there yet. */
-static int find_sequence(const char *text, size_t left)
+static int find_tagged(const char *text, size_t left)
 {
     size_t n = left < TAG ? left : TAG;
 
@@ -40,9 +40,31 @@ static int find_sequence(const char *text, size_t left)
     return left < SEQUENCE_MAX ? -1 : 0;
 }
 
+/* A sequence that a command of ours draws with: colours, where the cursor is, erasing, and what a screen and
+ * a line editor switch on. None that a terminal answers, or that reaches further than what it shows. */
+static int find_drawn(const char *text, size_t left)
+{
+    static const char *const modes[] = {"?25", "?1049", "?2004"};
+    size_t n = 2;
+
+    if (left < 2 || text[1] != '[')
+        return left < 2 ? -1 : 0;
+    while (n < left && n < SEQUENCE_MAX &&
+           ((text[n] >= '0' && text[n] <= '9') || text[n] == ';' || text[n] == '?'))
+        n++;
+    if (n == left || n == SEQUENCE_MAX)
+        return n < SEQUENCE_MAX ? -1 : 0;
+    if (!memchr(text + 2, '?', n - 2))
+        return text[n] && strchr("ABCGHJKm", text[n]) ? (int)n + 1 : 0;
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+        if (strlen(modes[i]) == n - 2 && memcmp(text + 2, modes[i], n - 2) == 0)
+            return text[n] == 'h' || text[n] == 'l' ? (int)n + 1 : 0;
+    return 0;
+}
+
 size_t pb_escape_length(const char *text, size_t left)
 {
-    int n = find_sequence(text, left);
+    int n = find_tagged(text, left);
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -58,6 +80,7 @@ const char *pb_style(enum pb_style style)
 
 struct outlet {
     int fd;
+    bool drawn; /* by a command elsewhere, for this terminal */
     size_t nheld;
     char held[SEQUENCE_MAX]; /* the beginning of a character or sequence, whose rest is still to come */
     size_t n;
@@ -92,11 +115,12 @@ static bool put(struct outlet *o, const char *text, size_t len)
     return true;
 }
 
-static size_t plain_length(const char *text, size_t len)
+/* more: control characters that are plain here. */
+static size_t plain_length(const char *text, size_t len, const char *more)
 {
     size_t n = 0;
 
-    while (n < len && ((text[n] >= ' ' && text[n] < 0x7f) || text[n] == '\n' || text[n] == '\t'))
+    while (n < len && ((text[n] >= ' ' && text[n] < 0x7f) || (text[n] && strchr(more, text[n]))))
         n++;
     return n;
 }
@@ -120,17 +144,20 @@ static ssize_t put_clean(struct outlet *o, const char *text, size_t len)
     size_t i = 0;
 
     while (i < len) {
-        size_t n = plain_length(text + i, len - i);
+        size_t n = plain_length(text + i, len - i, o->drawn ? "\n\t\r\b\a" : "\n\t");
         if (n && !put(o, text + i, n))
             return -1;
         i += n;
         if (i == len)
             break;
-        int own = text[i] == '\033' ? find_sequence(text + i, len - i) : 0;
+        int own = text[i] != '\033' ? 0
+                  : o->drawn        ? find_drawn(text + i, len - i)
+                                    : find_tagged(text + i, len - i);
         if (own < 0 || is_cut(text + i, len - i))
             break;
         if (own > 0) {
-            if (!put(o, "\033", 1) || !put(o, text + i + TAG, (size_t)own - TAG))
+            size_t tagged = o->drawn ? 1 : TAG;
+            if (!put(o, "\033", 1) || !put(o, text + i + tagged, (size_t)own - tagged))
                 return -1;
             i += (size_t)own;
             continue;
@@ -168,9 +195,10 @@ static ssize_t write_clean(void *cookie, const char *text, size_t len)
     return ok ? (ssize_t)len : 0;
 }
 
+static struct outlet outlets[2];
+
 static FILE *open_outlet(int fd, int buffering)
 {
-    static struct outlet outlets[2];
     struct outlet *o = &outlets[fd == STDERR_FILENO];
     const cookie_io_functions_t functions = {.write = write_clean};
 
@@ -199,15 +227,18 @@ void pb_outlet_begin(bool bytes)
     }
 }
 
+void pb_outlet_take_drawn(void)
+{
+    fflush(stdout);
+    outlets[0].drawn = true;
+}
+
 void pb_put_line(FILE *to, const char *text, size_t len)
 {
     struct pb_glyph g;
 
     for (size_t i = 0; i < len; i += g.bytes) {
-        size_t n = plain_length(text + i, len - i);
-        for (size_t k = 0; k < n; k++)
-            if (text[i + k] == '\n' || text[i + k] == '\t')
-                n = k;
+        size_t n = plain_length(text + i, len - i, "");
         if (n) {
             fwrite(text + i, 1, n, to);
             g.bytes = n;
