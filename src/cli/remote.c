@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/replace.h"
 #include "cli/cli.h"
 #include "cluster/token.h"
 #include "control/relay.h"
@@ -28,15 +29,14 @@
 #include <unistd.h>
 
 #define TOKEN_FILE "--token-file"
-enum { PATH_SIZE = 4096, ANSWER_MAX = 8192, FILES = 4 };
+enum { ANSWER_MAX = 8192, FILES = 4 };
 
 /* A file of this machine that the command line names. */
 struct file {
     const char *path; /* as given */
     char name[160];   /* its name on the other machine */
     bool written;     /* an output file: it is sent back */
-    FILE *part;
-    char part_path[PATH_SIZE];
+    struct pb_replace part;
 };
 
 struct remote {
@@ -234,13 +234,12 @@ static int take_file(struct remote *r, const char *bytes, size_t n, struct pb_er
         struct file *f = &r->files[i];
         if (!f->written || strcmp(f->name, bytes) != 0)
             continue;
-        if (!f->part) {
-            snprintf(f->part_path, sizeof(f->part_path), "%s.%d.part", f->path, (int)getpid());
-            f->part = fopen(f->part_path, "wxe");
-        }
+        int e = f->part.out ? 0 : pb_replace_begin(f->path, &f->part);
         size_t length = n - (size_t)(nul + 1 - bytes);
-        if (!f->part || fwrite(nul + 1, 1, length, f->part) != length)
-            return pb_fail(err, -errno, "%s cannot be written: %s", f->path, strerror(errno));
+        if (e == 0 && fwrite(nul + 1, 1, length, f->part.out) != length)
+            e = -errno;
+        if (e < 0)
+            return pb_fail(err, e, "%s cannot be written: %s", f->path, strerror(-e));
     }
     return 0;
 }
@@ -249,14 +248,10 @@ static int finish_files(struct remote *r, int result, struct pb_err *err)
 {
     for (size_t i = 0; i < r->nfiles; i++) {
         struct file *f = &r->files[i];
-        if (!f->part)
+        if (!f->part.out)
             continue;
-        int e = fclose(f->part) == 0 ? 0 : -errno;
-        if (result == 0 && e == 0 && rename(f->part_path, f->path) < 0)
-            e = -errno;
-        if (result != 0 || e < 0)
-            unlink(f->part_path);
-        if (e < 0)
+        int e = pb_replace_end(&f->part, result == 0 ? 0 : -ECANCELED);
+        if (result == 0 && e < 0)
             result = pb_fail(err, e, "%s cannot be written: %s", f->path, strerror(-e));
     }
     return result;

@@ -1,7 +1,11 @@
-"""`-t HOST:PORT`: what a service sends reaches the terminal as what our commands draw with and nothing else, whoever answers there."""
+"""`-t HOST:PORT`: what a service sends reaches the terminal as what our commands draw with and nothing else, whoever answers there; and files
+that it sends take their names as those of this machine's commands do."""
+import os
 import re
 import socket
+import stat
 import struct
+import subprocess
 import threading
 from contextlib import contextmanager
 
@@ -59,3 +63,20 @@ def test_colours_of_a_real_service_pass(tmp_path):
     with jobs.python() as job, service(tmp_path / "r") as s:
         seen = at_terminal(["/usr/bin/env", f"XDG_RUNTIME_DIR={s.folder}", str(PROGRAM), "-t", f"{s.address}/{job.pid}", "backtrace"]).decode()
     assert "\x1b[1mprocess" in seen and "train" in seen and "\\x1b" not in seen, repr(seen)
+
+
+@NEEDS_SERVE
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a device")
+def test_a_file_that_is_sent_back_is_no_way_to_other_files(tmp_path):
+    device, victim, folder = tmp_path / "null", tmp_path / "victim", tmp_path / "shared"
+    os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    victim.write_text("precious")
+    folder.mkdir()
+    out = folder / "out.csv"
+    with service(tmp_path / "r") as s:
+        done = s.run("query", "-o", device, "SELECT 1 AS a")
+        assert done.returncode == 0 and stat.S_ISCHR(device.stat().st_mode), (done, device.stat())
+        # Whoever guesses the name of its part keeps nobody from writing.
+        script = f'ln -s {victim} {out}.$$.part; exec "$@"'
+        done = subprocess.run(["sh", "-c", script, "sh", PROGRAM, "-t", s.address, "query", "-o", out, "SELECT 1 AS a"], env=s.env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and out.read_text() == "a\n1\n" and victim.read_text() == "precious", done
