@@ -28,13 +28,29 @@ static int open_device(const char *path, struct pb_replace *ret)
     return 0;
 }
 
+/* Whether it is a link that the caller may follow: no other user but root has made it. */
+bool pb_replace_follows(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && (st.st_uid == geteuid() || st.st_uid == 0);
+}
+
+static bool is_device(const char *path)
+{
+    struct stat st;
+
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && !pb_replace_follows(path))
+        return false;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
 int pb_replace_begin(const char *path, struct pb_replace *ret)
 {
     enum { TRIES = 4 };
-    struct stat st;
 
     *ret = (struct pb_replace){.path = path};
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    if (is_device(path))
         return open_device(path, ret);
     for (int i = 0; i < TRIES; i++) {
         _cleanup_free_ char *part = NULL;

@@ -3,6 +3,7 @@
  * to as it is. Tools only. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdio.h>
 
 struct pb_replace {
@@ -10,6 +11,9 @@ struct pb_replace {
     char *part; /* NULL: a device or a pipe */
     const char *path;
 };
+
+/* Whether path is a link that another user but root has not made. Others are replaced, wherever they lead. */
+bool pb_replace_follows(const char *path);
 
 /* path must stay valid until pb_replace_end. */
 int pb_replace_begin(const char *path, struct pb_replace *ret);

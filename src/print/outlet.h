@@ -16,7 +16,8 @@
 void pb_outlet_begin(bool bytes);
 
 /* From here on stdout is what a command elsewhere draws for this terminal, with sequences that begin with a
- * plain "\033". Those that our commands draw with pass, and nothing else: what answers there may be anybody. */
+ * plain "\033". Those that our commands draw with pass, and no others: what answers there may be
+ * anybody. */
 void pb_outlet_take_drawn(void);
 
 /* The beginning of a sequence of ours, in place of "\033": followed by "[", numbers and a letter. For output

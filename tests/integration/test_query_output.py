@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import stat
 import subprocess
 import sys
 from decimal import Decimal
@@ -113,6 +114,26 @@ def test_several_statements_in_every_format(tmp_path):
     assert output(sql) == "a\n1\n\nb  c\n" and output("--format", "markdown", sql).endswith("\n\n| b | c |\n| --- | --- |\n")
     done = probe("query", "-o", tmp_path / "x.parquet", sql)
     assert done.returncode == 1 and "one result" in done.stderr and not os.listdir(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make links of another user")
+@pytest.mark.parametrize("words", [["query", "SELECT 1 AS a"], ["flamegraph", "-d", "0.2", "--idle"]], ids=lambda words: words[0])
+def test_a_link_of_another_user_is_replaced_wherever_it_leads(tmp_path, words):
+    ending = "csv" if words[0] == "query" else "folded"
+    file, device, own = tmp_path / "file", tmp_path / "device", tmp_path / f"own.{ending}"
+    file.write_text("precious")
+    os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    own.symlink_to(device)
+    with jobs.python() as job:
+        for to in (file, device):
+            link = tmp_path / f"to-{to.name}.{ending}"
+            link.symlink_to(to)
+            os.lchown(link, 64201, 64201)
+            done = probe("-t", job.pid, *words, "-o", link)
+            assert done.returncode == 0 and not link.is_symlink() and link.stat().st_size > 0, (link, done)
+        # One's own is followed to a device.
+        assert probe("-t", job.pid, *words, "-o", own).returncode == 0 and own.is_symlink()
+    assert file.read_text() == "precious" and stat.S_ISCHR(device.stat().st_mode)
 
 
 def test_a_file_is_replaced_whole_and_nothing_else_is(tmp_path):

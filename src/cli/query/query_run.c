@@ -4,6 +4,7 @@
 #include "ask/query.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "base/replace.h"
 #include "base/time.h"
 #include "cli/cluster/job.h"
 #include "cli/profile/profile_screen.h"
@@ -210,51 +211,30 @@ static int cannot_write(const char *path, int r, struct pb_err *err)
     return pb_fail(err, r, "%s cannot be written: %s", path, strerror(-r));
 }
 
-/* Writes to a device or a pipe (/dev/null), which must not be replaced by a file. */
-static int run_to_device(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
-                         size_t length, struct pb_err *err)
-{
-    if (o->format == PB_QUERY_PARQUET)
-        return pb_fail(err, -EINVAL, "%s is no plain file, which parquet needs", o->output);
-    FILE *out = fopen(o->output, "we");
-    if (!out)
-        return cannot_write(o->output, -errno, err);
-    int r = run_into(call, o, sql, length, out, NULL, err);
-    if (fclose(out) != 0 && r == 0)
-        r = cannot_write(o->output, -errno, err);
-    return r;
-}
-
-/* Writes to a temporary file in the same folder and renames it: the file appears whole or not at all. */
 int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                          size_t length, struct pb_err *err)
 {
-    char part[PATH_MAX + 32], path[PATH_MAX], whole[PATH_MAX];
-    struct stat st;
+    char path[PATH_MAX], whole[PATH_MAX];
+    struct pb_replace file;
 
-    bool there = stat(o->output, &st) == 0;
-    if (there && !S_ISREG(st.st_mode))
-        return run_to_device(call, o, sql, length, err);
     /* A symbolic link stays: the file that it points to is replaced. */
-    const char *to = there && realpath(o->output, whole) ? whole : o->output;
-    if (snprintf(part, sizeof(part), "%s.%d.part", to, (int)getpid()) >= PATH_MAX)
-        return pb_fail(err, -ENAMETOOLONG, "the name of the file is too long");
+    const char *to = pb_replace_follows(o->output) && realpath(o->output, whole) ? whole : o->output;
     pb_stop_begin();
-    FILE *out = fopen(part, "wxe");
-    if (!out) {
+    int r = pb_replace_begin(to, &file);
+    if (r < 0) {
         pb_stop_end();
-        return cannot_write(o->output, -errno, err);
+        return cannot_write(o->output, r, err);
     }
     /* The process that writes Parquet has another working directory: it needs the absolute path. */
-    int r = realpath(part, path) ? run_into(call, o, sql, length, out, path, err) : -errno;
-    if (fclose(out) != 0 && r == 0)
-        r = cannot_write(o->output, -errno, err);
-    if (r == 0 && rename(part, to) < 0)
-        r = cannot_write(o->output, -errno, err);
-    if (r < 0)
-        unlink(part);
+    if (!file.part && o->format == PB_QUERY_PARQUET)
+        r = pb_fail(err, -EINVAL, "%s is no plain file, which parquet needs", o->output);
+    else if (file.part && !realpath(file.part, path))
+        r = -errno;
+    else
+        r = run_into(call, o, sql, length, file.out, file.part ? path : NULL, err);
+    int end = pb_replace_end(&file, r);
     pb_stop_end();
-    return r;
+    return r < 0 ? r : end < 0 ? cannot_write(o->output, end, err) : 0;
 }
 
 /* --- --watch --- */
