@@ -234,6 +234,19 @@ static unsigned count_queries(void)
     return n < LEAST ? LEAST : n > MOST ? MOST : (unsigned)n;
 }
 
+/* Those that ask for the end. One that is ignored on entry (nohup, a shell's background job) does not. */
+static void take_end_signals(sigset_t *ret)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction now;
+
+    sigemptyset(ret);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (numbers[i] == SIGTERM || sigaction(numbers[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN)
+            sigaddset(ret, numbers[i]);
+    sigprocmask(SIG_BLOCK, ret, NULL);
+}
+
 /* Until a signal asks for the end. */
 static int serve(struct pb_service *s, const struct options *o, int ready, struct pb_err *err)
 {
@@ -242,11 +255,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     struct pb_watch *watch = NULL;
     sigset_t signals;
 
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL); /* before any thread */
+    take_end_signals(&signals); /* before any thread */
     signal(SIGPIPE, SIG_IGN);
     pb_limits_allow_descriptors();
     int r = pb_home_take(s, err);

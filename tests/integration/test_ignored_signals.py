@@ -1,10 +1,12 @@
 """A command that is started with a signal ignored (nohup, a shell's background job) goes on to ignore it; started otherwise it ends."""
+import os
 import signal
 import subprocess
 import time
 
 import jobs
 import pytest
+from serve_kit import NEEDS_SERVE
 
 
 def start(number, ignored, *words, **options):
@@ -56,3 +58,24 @@ def test_an_archive_in_the_background_of_a_shell_is_not_interrupted(tmp_path):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=10)
         assert process.returncode == 0, err
+
+
+@NEEDS_SERVE
+@pytest.mark.parametrize("ignored", [True, False], ids=["ignored", "not ignored"])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda number: number.name)
+def test_a_service_that_nohup_starts_goes_on(number, ignored, tmp_path):
+    (tmp_path / "r").mkdir(mode=0o700)
+    process = start(number, ignored, "serve", env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r")})
+    try:
+        assert "token" in process.stdout.readline()
+        process.send_signal(number)
+        if not ignored:
+            assert process.wait(10) == 0
+            return
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.communicate()
