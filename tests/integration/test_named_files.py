@@ -1,6 +1,7 @@
 """Files that a process names, and sockets at the places of its own: root's tool opens them with the rights of that process's user, and nothing
 that is no file."""
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -211,3 +212,40 @@ while True:
         assert done.returncode == 1, done
         assert 2 <= job.output.count("closed") < 500, job.output.count("closed")
         jobs.forget(job.pid)
+
+
+# --- recordings ---
+
+RECORDING = """
+import fcntl, os, sys, time
+name, of = sys.argv[1:]
+folder = f"/dev/shm/probing-{os.getuid()}/{name}.of-{of}"
+os.makedirs(folder, 0o700)
+about = open(folder + "/about", "w")
+about.write(f"recorded_pid={of.split('-')[0]}\\n")
+about.flush()
+fcntl.lockf(about, fcntl.LOCK_EX)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def started(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+
+
+@pytest.mark.parametrize("user", [0, USER], ids=["root's", "its user's"])
+def test_a_recording_of_a_user_ends_no_process_of_root(user):
+    """Its name says which process writes it, and whoever makes it gives it any name."""
+    sleep = ("/usr/bin/python3", "-c", "import time\nprint('ready', flush=True)\ntime.sleep(1000)")
+    with jobs.start(*sleep, ready="ready", **({**AS_USER, "user": user, "group": user})) as named, jobs.start(*sleep, ready="ready", **AS_USER) as job:
+        name = f"{os.stat('/proc/self/ns/pid').st_ino}-{named.pid}-{started(named.pid)}"
+        with jobs.start("/usr/bin/python3", "-c", RECORDING, name, f"{job.pid}-{started(job.pid)}", ready="ready", **AS_USER):
+            try:
+                done = probe("-t", job.pid, "record", "--stop")
+                if user:
+                    assert done.returncode == 0 and "ended" in done.stdout, done
+                else:
+                    assert done.returncode == 1 and "nothing records it" in done.stderr and named.alive(), done
+            finally:
+                shutil.rmtree(next(Path(f"/dev/shm/probing-{USER}").glob(f"{name}.of-*")))

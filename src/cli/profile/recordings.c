@@ -81,13 +81,19 @@ int pb_recordings_list(const struct pb_call *call, struct pb_err *err)
     return r;
 }
 
-/* The recorder that a run names may have ended since, and its pid be another's: it is taken by its start. */
+/* The recorder that a run names may have ended since, and its pid be another's: it is taken by its start.
+ * Root sees the runs of all users, who give them any name: it must be a process of the run's owner. */
 static int stop_recorder(const struct pb_run_info *run, struct pb_err *err)
 {
+    struct pb_procinfo process;
     struct pb_ending recorder;
 
     if (pb_ending_open(run->id.pid, run->id.start_time, &recorder) < 0)
         return 0;
+    if (pb_procinfo_identify(run->id.pid, &process) < 0 || process.euid != run->uid) {
+        pb_ending_close(&recorder);
+        return 0;
+    }
     int r = pb_ending_signal(&recorder, SIGTERM);
     if (r < 0 && r != -ESRCH)
         pb_fail(err, r, "cannot end recorder %d: %s", (int)run->id.pid, strerror(-r));
