@@ -55,17 +55,50 @@ static int write_small(int folder, const char *name, const char *text)
     return write(fd, text, n) == (ssize_t)n ? 0 : -EIO;
 }
 
+static bool is_entry(const struct dirent *e)
+{
+    return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+}
+
+/* Folders below a folder come up beside it, so that no depth of them is too much. */
+static void take_apart(int top, const char *name, int *most)
+{
+    int fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    char up[32];
+
+    for (struct dirent *e; dir && *most > 0 && (e = readdir(dir));)
+        if (is_entry(e) && (*most)-- && unlinkat(fd, e->d_name, 0) < 0) {
+            snprintf(up, sizeof(up), "up-%d", *most);
+            (void)renameat(fd, e->d_name, top, up);
+        }
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    unlinkat(top, name, AT_REMOVEDIR);
+}
+
 void pb_home_remove(const char *folder)
 {
     int most = 10000; /* others wait meanwhile; the next start of the service removes more */
     DIR *dir = opendir(folder);
+    bool any = dir;
 
     /* Another user's command may have left a process that goes on to put files there. */
     if (dir && fchown(dirfd(dir), geteuid(), getegid()) == 0)
         fchmod(dirfd(dir), 0700);
-    for (struct dirent *e; dir && most-- && (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlinkat(dirfd(dir), e->d_name, 0);
+    while (any && most > 0) {
+        any = false;
+        rewinddir(dir);
+        for (struct dirent *e; most > 0 && (e = readdir(dir));)
+            if (is_entry(e)) {
+                any = true;
+                most--;
+                if (unlinkat(dirfd(dir), e->d_name, 0) < 0)
+                    take_apart(dirfd(dir), e->d_name, &most);
+            }
+    }
     if (dir)
         closedir(dir);
     rmdir(folder);

@@ -3,6 +3,7 @@ import json
 import os
 import platform
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -227,3 +228,44 @@ def test_a_command_whose_status_nobody_gets_loses_its_place_and_holds_up_no_end(
             assert sum(after) - sum(used) < 50 * (os.times().elapsed - before.elapsed), "the service waits for it without using the CPU"
             stops_at_once(s)
             tracer.stdin.close()
+
+
+# --- what they leave ---
+
+# A command line from elsewhere, as `probing -t` sends it: `launch` runs the code.
+LEAVES = """
+import socket, struct, sys
+client = socket.socket(socket.AF_UNIX)
+client.connect(sys.argv[1])
+client.sendall(b"GET /api/v1/command HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: Upgrade\\r\\nUpgrade: probing-command\\r\\n\\r\\n")
+answer = client.makefile("rb")
+assert b" 101 " in answer.readline()
+while answer.readline().strip():
+    pass
+words = ["xterm", "launch", "--", "/usr/bin/python3", "-c", sys.argv[2]]
+for kind, data in ((b"A", b"".join(word.encode() + b"\\0" for word in words)), (b"B", b"")):
+    client.sendall(kind + struct.pack("<I", len(data)) + data)
+print(answer.read().decode())
+"""
+DEEP = """
+import os
+for way in ("a", "b", "c"):
+    back = os.open(".", os.O_RDONLY)
+    for i in range(300):
+        os.mkdir(way)
+        open(f"{way}{i}", "w").close()
+        os.chdir(way)
+    os.fchdir(back)
+os.mkdir("closed", 0)
+os.mkdir("up-9000")
+os.symlink("/", "root")
+print("left", os.getcwd())
+"""
+
+
+def test_folders_that_a_command_leaves_are_removed(for_users):
+    s, path = for_users
+    shutil.copytree(jobs.TOP / "python/launch", Path(path).parent / "probing/lib/probing/python/launch")
+    done = subprocess.run(["/usr/bin/python3", "-c", LEAVES, path, DEEP], user=OTHER, group=OTHER, extra_groups=[], capture_output=True, text=True, timeout=60, cwd="/")
+    assert f"left {s.folder}/probing-serve/job-" in done.stdout, done
+    jobs.wait_until(lambda: not list((s.folder / "probing-serve").glob("job-*")), 5, "the end of its folder")
