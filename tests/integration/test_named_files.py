@@ -120,9 +120,13 @@ ctypes.CFUNCTYPE(None, ctypes.c_void_p)(at)(ctypes.cast(ctypes.CDLL(None).pause,
             hidden = probe("-t", job.pid, "backtrace", "--native").stdout
             os.chown(secret, USER, USER)
             shown = probe("-t", job.pid, "backtrace", "--native").stdout
+            secret.chmod(0o644)
+            os.chown(secret, USER + 1, USER + 1)
+            foreign = probe("-t", job.pid, "backtrace", "--native").stdout
         finally:
             map_file.unlink()
     assert "SECRET_NAME" not in hidden and "SECRET_NAME" in shown, (hidden, shown)
+    assert "SECRET_NAME" not in foreign, "any user may make a file of that name"
 
 
 # --- the control socket ---

@@ -13,6 +13,7 @@
 #include "base/procfs.h"
 #include "base/time.h"
 #include "remote/openin.h"
+#include "remote/procinfo.h"
 
 enum {
     MAX_TEXT = 64 << 20,
@@ -98,14 +99,18 @@ static int own_pid(pid_t pid)
     return last;
 }
 
+/* The folder is everybody's: another user may have made a file of that name first. */
 static int open_map(pid_t pid, struct stat *ret)
 {
+    struct pb_procinfo process;
     char path[40];
     snprintf(path, sizeof(path), "/tmp/perf-%d.map", own_pid(pid));
     _cleanup_close_ int fd = pb_open_in_root(pid, path, 0);
     if (fd < 0)
         return fd;
-    return fstat(fd, ret) < 0 ? -errno : pb_take_fd(fd);
+    if (fstat(fd, ret) < 0 || pb_procinfo_identify(pid, &process) < 0)
+        return -ESRCH;
+    return ret->st_uid == process.euid || ret->st_uid == 0 ? pb_take_fd(fd) : -EPERM;
 }
 
 static void load_file(struct pb_perf_map *m, pid_t pid)
