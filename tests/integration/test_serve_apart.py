@@ -245,7 +245,7 @@ while answer.readline().strip():
 words = ["xterm", "launch", "--", "/usr/bin/python3", "-c", sys.argv[2]]
 for kind, data in ((b"A", b"".join(word.encode() + b"\\0" for word in words)), (b"B", b"")):
     client.sendall(kind + struct.pack("<I", len(data)) + data)
-print(answer.read().decode())
+print(answer.read().decode(errors="replace"))
 """
 DEEP = """
 import os
