@@ -17,8 +17,8 @@ import select, socket, sys
 clients = []
 for _ in range(int(sys.argv[2])):
     client = socket.socket(socket.AF_UNIX)
+    client.connect(sys.argv[1])  # waits while the service has not accepted those before
     client.settimeout(20)
-    client.connect(sys.argv[1])
     try:
         client.sendall(sys.argv[3].encode())
     except BrokenPipeError:

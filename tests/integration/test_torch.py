@@ -103,7 +103,7 @@ def start(tmp_path, text):
 def test_modules_and_steps_are_those_of_the_program_which_notices_nothing(tmp_path):
     started, word = start(tmp_path, PROGRAM)
     with started as job:
-        assert probe(job.pid, "probes", "start", "torch").returncode == 0
+        assert probe(job.pid, "probes", "start", "torch", "budget=off").returncode == 0
         jobs.wait_until(lambda: is_in(job), 20, "the probe")
         word.write_text("go")
         jobs.wait_until(lambda: "trained" in job.output or not job.alive(), 60, "the training")
@@ -136,7 +136,7 @@ def test_it_comes_and_goes_while_two_threads_train_and_a_graph_is_compiled(tmp_p
                 jobs.wait_until(lambda: is_in(job), 20, "the probe")
                 assert probe(job.pid, "probes", "stop", "torch").returncode == 0
             assert probe(job.pid, "detach").returncode == 0
-        assert probe(job.pid, "probes", "start", "torch").returncode == 0
+        assert probe(job.pid, "probes", "start", "torch", "budget=off").returncode == 0
         jobs.wait_until(lambda: is_in(job), 20, "the probe")
         word.write_text("end")
         jobs.wait_until(lambda: not job.alive(), 60, "its end")
