@@ -111,7 +111,7 @@ int pb_run_line(int argc, char **argv)
     pb_outlet_begin(prints_bytes(&call));
     int status;
     if (call.target && pb_remote_is(call.target)) {
-        status = pb_remote_run(argc, argv, call.target, call.token_file, &err);
+        status = pb_remote_run(argc, argv, &call, &err);
         status = status < 0 ? print_error(call.command->name, status, &err) : status;
     } else if (call.target && pb_cluster_is_target(call.target, NULL)) {
         call.ask = (struct pb_ask){.note = put_note};

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/replace.h"
 #include "cli/cli.h"
+#include "cli/profile/profile_run.h"
 #include "cluster/token.h"
 #include "control/relay.h"
 #include "print/outlet.h"
@@ -46,6 +47,7 @@ struct remote {
     bool own;                     /* the user's own service, by its unix socket */
     struct file files[FILES];
     size_t nfiles;
+    char named[300]; /* what a file is called that the command line does not name */
     bool terminal, input_ended;
     struct termios before;
 };
@@ -322,9 +324,28 @@ static bool add_target(struct line *l, const struct remote *r, char **argv, int 
     return true;
 }
 
-static int make_line(struct remote *r, int argc, char **argv, const char *target, struct line *l,
+/* A flame graph for which the command line names no file: it gets its name here, where it is to appear. */
+static void name_flamegraph(struct remote *r, const struct pb_call *call, struct line *l)
+{
+    char of[240];
+
+    if (strcmp(call->command->name, "flamegraph") != 0 || pb_call_option(call, "output"))
+        return;
+    snprintf(of, sizeof(of), "%.128s-%s%s%.64s-", r->host, r->port, r->id[0] ? "-" : "", r->id);
+    for (char *c = of; *c; c++)
+        *c = isalnum((unsigned char)*c) || *c == '.' ? *c : '-';
+    pb_flamegraph_name(of, r->named, sizeof(r->named));
+    struct file *f = add_file(r, r->named, true);
+    if (f) {
+        add_word(l, "--output");
+        add_word(l, f->name);
+    }
+}
+
+static int make_line(struct remote *r, int argc, char **argv, const struct pb_call *call, struct line *l,
                      struct pb_err *err)
 {
+    const char *target = call->target;
     bool target_seen = false, executes = false, only_args = false, written, next;
 
     add_word(l, getenv("TERM") ? getenv("TERM") : "");
@@ -354,15 +375,18 @@ static int make_line(struct remote *r, int argc, char **argv, const char *target
             add_word(l, argv[i]);
         }
     }
+    if (!only_args)
+        name_flamegraph(r, call, l);
     return l->failed ? pb_fail(err, l->failed, "the command line is too long") : 0;
 }
 
-static int send_command(struct remote *r, int argc, char **argv, const char *target, struct pb_err *err)
+static int send_command(struct remote *r, int argc, char **argv, const struct pb_call *call,
+                        struct pb_err *err)
 {
     struct line *l = calloc(1, sizeof(*l));
     struct winsize size;
 
-    int e = l ? make_line(r, argc, argv, target, l, err) : -ENOMEM;
+    int e = l ? make_line(r, argc, argv, call, l, err) : -ENOMEM;
     if (e == 0)
         e = pb_relay_send(&r->relay, PB_RELAY_ARGUMENTS, l->bytes, l->n);
     free(l);
@@ -459,22 +483,22 @@ static int relay_frames(struct remote *r, int signals, int *ret_status, struct p
     return e;
 }
 
-int pb_remote_run(int argc, char **argv, const char *target, const char *token_file, struct pb_err *err)
+int pb_remote_run(int argc, char **argv, const struct pb_call *call, struct pb_err *err)
 {
     struct remote r = {.relay = {.socket = -1, .patience_ms = -1}};
     struct termios raw;
     sigset_t wanted;
     int status = 1;
 
-    int e = split_target(&r, target, err);
-    if (e == 0 && (!r.token[0] || token_file))
-        e = pb_service_token(token_file, r.token, err);
+    int e = split_target(&r, call->target, err);
+    if (e == 0 && (!r.token[0] || call->token_file))
+        e = pb_service_token(call->token_file, r.token, err);
     if (e == 0)
         e = connect_service(&r, err);
     if (e == 0)
         e = upgrade_connection(&r, err);
     if (e == 0)
-        e = send_command(&r, argc, argv, target, err);
+        e = send_command(&r, argc, argv, call, err);
     if (e == 0) {
         sigemptyset(&wanted);
         sigaddset(&wanted, SIGINT);

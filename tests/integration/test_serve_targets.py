@@ -102,6 +102,17 @@ def test_every_form_of_a_target_works_for_every_command(about, form, tmp_path):
     assert "long" in folded and "work" in folded, "the file came back to this side"
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_flame_graph_that_is_given_no_name_appears_here_under_the_one_that_is_printed(about, form, tmp_path):
+    job, s = about
+    line = [word.format(pid=job.pid, at=s.address) for word in FORMS[form]]
+    done = subprocess.run([PROGRAM, *line, "flamegraph", "-d", "300ms"], env=s.env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    [file] = tmp_path.iterdir()
+    assert re.fullmatch(r"flame-[\w.-]+\.svg", file.name) and done.stdout.startswith(file.name + ": "), (file, done.stdout)
+    assert "long" in "".join(xml.etree.ElementTree.parse(file).getroot().itertext())
+
+
 def test_the_address_that_a_service_prints_is_a_target(about):
     job, s = about
     done = probe("-t", f"http://{s.address}/?token={s.token}", "eval", "rate")

@@ -77,17 +77,23 @@ static void sample_until_end(struct pb_profiling *p, uint64_t duration_ns)
         fprintf(stderr, "%s[G%s[K", pb_escape(), pb_escape());
 }
 
-static void name_output(const struct pb_call *call, char *ret, size_t size)
+void pb_flamegraph_name(const char *of, char *ret, size_t size)
 {
     time_t now = time(NULL);
     struct tm tm;
     char when[32];
 
     strftime(when, sizeof(when), "%Y%m%d-%H%M%S", localtime_r(&now, &tm));
+    snprintf(ret, size, "flame-%s%s.svg", of, when);
+}
+
+static void name_output(const struct pb_call *call, char *ret, size_t size)
+{
+    char of[24] = "";
+
     if (call->targets.n)
-        snprintf(ret, size, "flame-%d-%s.svg", (int)call->targets.at[0].pid, when);
-    else
-        snprintf(ret, size, "flame-%s.svg", when);
+        snprintf(of, sizeof(of), "%d-", (int)call->targets.at[0].pid);
+    pb_flamegraph_name(of, ret, size);
 }
 
 /* s: the sampler; NULL: the profile is of a recording. */

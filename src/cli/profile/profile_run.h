@@ -41,6 +41,9 @@ const atomic_bool *pb_profile_cancelled(void);
 int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct pb_profile *const *all,
                         size_t n, const struct pb_sampler *s, struct pb_err *err);
 
+/* The name of a flame graph that was given none: flame-, of, the time and .svg. */
+void pb_flamegraph_name(const char *of, char *ret, size_t size);
+
 /* Prints how threads were read, why not in a better way, and how many processes ended meanwhile. */
 void pb_profile_say_notes(const struct pb_sampler *s, FILE *out);
 
