@@ -83,7 +83,7 @@ int pb_recordings_list(const struct pb_call *call, struct pb_err *err)
 
 /* The recorder that a run names may have ended since, and its pid be another's: it is taken by its start.
  * Root sees the runs of all users, who give them any name: it must be a process of the run's owner. */
-static int stop_recorder(const struct pb_run_info *run, struct pb_err *err)
+static int stop_recorder(const struct pb_run_info *run, bool shown, struct pb_err *err)
 {
     struct pb_procinfo process;
     struct pb_ending recorder;
@@ -101,7 +101,10 @@ static int stop_recorder(const struct pb_run_info *run, struct pb_err *err)
         pb_fail(err, r, "recorder %d did not exit within %d s of SIGTERM", (int)run->id.pid,
                 PATIENCE_MS / 1000);
     pb_ending_close(&recorder);
-    if (r == 0)
+    if (r == 0 && shown)
+        printf("process %d: sampling ended; /flamegraph shows what was sampled until now\n",
+               (int)recorded_pid(run));
+    else if (r == 0)
         pb_put_between(stdout, "", run->path, ": ended\n");
     return r < 0 ? r : 1;
 }
@@ -120,7 +123,7 @@ int pb_recordings_stop(const struct pb_call *call, bool shown, struct pb_err *er
     int r = pb_runs_scan(&runs, err);
     for (size_t i = 0; r >= 0 && i < runs.n; i++)
         if (runs.at[i].alive && is_wanted(call, &runs.at[i]) && (!shown || is_shown(&runs.at[i])))
-            n += (r = stop_recorder(&runs.at[i], err)) > 0;
+            n += (r = stop_recorder(&runs.at[i], shown, err)) > 0;
     if (r < 0)
         return r;
     return n ? 0 : pb_fail(err, -ESRCH, shown ? "nothing samples it" : "nothing records it");
