@@ -124,6 +124,9 @@ train()
 
 def test_the_programs_own_code_is_a_part_of_the_step_with_its_line():
     with jobs.python(SLEEPS) as job:
+        assert probe(job.pid, "inject").returncode == 0
+        [nothing] = json.loads(probe(job.pid, "torch", "--json").stdout)
+        assert [nothing[part + " %"] for part in PHASES] == [None] * len(PHASES), "no share of no step"
         turn_on(job.pid)
         jobs.wait_until(lambda: len(query(job.pid, "SELECT 1 AS n FROM python.torch_step LIMIT 60")) == 60, 60, "steps")
         summary = json.loads(probe(job.pid, "torch", "--json").stdout)[0]

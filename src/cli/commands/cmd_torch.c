@@ -28,8 +28,8 @@ enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
     " round(100 * sum(forward_ms) / sum(duration_ms), 1) AS \"forward %\","                                  \
     " round(100 * sum(backward_ms) / sum(duration_ms), 1) AS \"backward %\","                                \
     " round(100 * sum(optimizer_ms) / sum(duration_ms), 1) AS \"optimizer %\","                              \
-    " round(100 * greatest(0, 1 - sum(data_ms + forward_ms + backward_ms + optimizer_ms)"                    \
-    " / sum(duration_ms)), 1) AS \"own code %\","
+    " round(100 * CASE WHEN count(*) > 0 THEN greatest(0, 1 - sum(data_ms + forward_ms + backward_ms"        \
+    " + optimizer_ms) / sum(duration_ms)) END, 1) AS \"own code %\","
 #define RATES                                                                                                \
     " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\","                                    \
     " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","                                      \
