@@ -165,7 +165,9 @@ def _put(number, each, value, text, why, place, values):
 
 
 def _log(values, each, value):
-    """Under both names; of several functions' variables of one name, the first has the short one."""
+    """Under both names; of several functions' variables of one name, the first has the short one. Columns that count (epoch) take no float."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
     values.setdefault(each.column, value)
     values.setdefault(each.whole, value)
 

@@ -63,6 +63,10 @@ def test_each_step_of_a_training_is_logged_as_the_training_counts_it(code, varia
         rows = jobs.rows(job, 'SELECT epoch, step, loss, "loss@train" AS whole FROM training_logs ORDER BY timestamp')
         found = [(row["epoch"], row["step"], float(row["loss"])) for row in rows]
         assert same(found, said) and all(same(float(row["whole"]), float(row["loss"])) for row in rows)
+        for name in ("epoch", "step"):
+            if name + "@train" in value:
+                assert [row["whole"] for row in jobs.rows(job, 'SELECT "%s@train" AS whole FROM training_logs ORDER BY timestamp' % name)] == \
+                    [row[name] for row in rows]
         groups = jobs.rows(job, "SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs WHERE NOT isnan(loss) GROUP BY epoch ORDER BY epoch")
         assert [row["epoch"] for row in groups] == [1, 2, 3]
         for row in groups:
