@@ -156,3 +156,16 @@ int pb_target_failed(const struct pb_call *call, const struct pb_target *target,
     err->text[0] = '\0'; /* printed already: it must not be reported for the next target */
     return PB_FAILED;
 }
+
+void pb_target_path(const struct pb_target *target, const char *given, size_t n, char *ret, size_t size)
+{
+    const char *dot = strrchr(given, '.'), *slash = strrchr(given, '/');
+    char label[PB_LABEL_MAX];
+
+    snprintf(label, sizeof(label), "%s", target->label);
+    for (char *at = label; *at; at++)
+        *at = *at == ' ' || *at == '/' ? '-' : *at;
+    if (!dot || (slash && dot < slash))
+        dot = given + strlen(given);
+    snprintf(ret, size, "%.*s%s%s%s", (int)(dot - given), given, n > 1 ? "-" : "", n > 1 ? label : "", dot);
+}

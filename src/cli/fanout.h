@@ -21,3 +21,7 @@ int pb_run_one(const struct pb_call *call);
 /* Reports the failure of one of several targets on stderr with its label, and returns PB_FAILED, so that the
  * others' rows are still shown. With a single target r and err are left to the caller. */
 int pb_target_failed(const struct pb_call *call, const struct pb_target *target, int r, struct pb_err *err);
+
+/* The file that a command writes about one of n targets: as given, trace.json; of several with the target's
+ * label, trace-rank-3.json. */
+void pb_target_path(const struct pb_target *target, const char *given, size_t n, char *ret, size_t size);

@@ -37,8 +37,14 @@ int pb_run_one(const struct pb_call *call)
     return print_error(call->command->name, call->command->run(call, &err), &err);
 }
 
+/* A command of several questions may note the same of each. */
 static void put_note(void *arg, const char *text)
 {
+    static char last[400];
+
+    if (strcmp(last, text) == 0)
+        return;
+    snprintf(last, sizeof(last), "%s", text);
     fputs("note: ", stderr);
     pb_put_sentence(stderr, text);
 }

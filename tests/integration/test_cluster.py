@@ -102,7 +102,7 @@ def test_commands_that_give_rows_are_json_of_each_rank(job):
 
 def test_what_is_no_command_for_a_cluster_says_so(job):
     done = probe("-t", "cluster:four", "repl")
-    assert done.returncode == 2 and "does not work on a cluster" in done.stderr
+    assert done.returncode == 2 and "does not support -t cluster" in done.stderr
     done = probe("-t", "cluster:nobody", "backtrace")
     assert done.returncode == 1 and "there is no cluster 'nobody'" in done.stderr
 

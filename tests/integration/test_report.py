@@ -44,3 +44,15 @@ def test_a_report_tells_what_runs_and_obeys_nothing_of_it(tmp_path):
         assert "outer" in page.text and "wait" in page.text and job.script in page.text and "probing.sample_rate" in page.text
         assert list(tmp_path.iterdir()) == [path]
         assert probe(job.pid, "report", "-o", tmp_path / "none" / "x.html").returncode == 1
+
+
+def test_of_several_processes_each_has_a_file_of_its_own(tmp_path):
+    pair = ("-X", f"pair={tmp_path.name}")
+    with jobs.python(flags=pair, env={"RANK": "0"}) as a, jobs.python(flags=pair, env={"RANK": "1"}) as b:
+        for job in (a, b):
+            assert probe(job.pid, "inject").returncode == 0 and probe(job.pid, "detach").returncode == 0
+        done = probe("-t", pair[1], "--all", "report", "-o", tmp_path / "ticket.html")
+        assert done.returncode == 0, done.stderr
+        files = {rank: (tmp_path / f"ticket-rank-{rank}.html").read_text() for rank in (0, 1)}
+        assert f"Process {a.pid}," in files[0] and f"Process {b.pid}," in files[1]
+        assert done.stderr.count(f"process {a.pid} is not probed any more") == 1, done.stderr

@@ -370,7 +370,8 @@ int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
 
     pb_cluster_is_target(call->target, &name);
     if (!(call->command->flags & PB_CMD_CLUSTER))
-        return pb_fail(err, PB_USAGE, "it does not work on a cluster (probing -t cluster backtrace does)");
+        return pb_fail(err, PB_USAGE,
+                       "this command does not support -t cluster (it is of one process: -t HOST:PORT/PID)");
     if (call->all)
         return pb_fail(err, PB_USAGE, "a cluster is all of its ranks: leave --all out");
     int r = pb_cluster_load(name, &c, err);

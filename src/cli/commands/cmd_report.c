@@ -7,10 +7,12 @@
 #include "base/err.h"
 #include "base/replace.h"
 #include "cli/cli.h"
+#include "cli/fanout.h"
 #include "engine/shared/cells.h"
 #include "print/glyph.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,13 +247,10 @@ static void put_report(FILE *to, const struct pb_call *call, struct pb_err *err)
     free(settings);
 }
 
-static int run(const struct pb_call *call, struct pb_err *err)
+static int write_report(const struct pb_call *call, const char *path, struct pb_err *err)
 {
-    const char *path = pb_call_option(call, "output");
     struct pb_replace file;
 
-    if (!path)
-        return pb_fail(err, PB_USAGE, "report needs -o FILE.html");
     int r = pb_replace_begin(path, &file);
     if (r == 0) {
         put_report(file.out, call, err);
@@ -263,8 +262,30 @@ static int run(const struct pb_call *call, struct pb_err *err)
     return 0;
 }
 
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    const char *given = pb_call_option(call, "output");
+    char path[PATH_MAX];
+    int failed = 0;
+
+    if (!given)
+        return pb_fail(err, PB_USAGE, "report needs -o FILE.html");
+    for (size_t i = 0; i < call->targets.n; i++) {
+        struct pb_call one = *call;
+        one.targets.at = &call->targets.at[i];
+        one.targets.n = 1;
+        pb_target_path(one.targets.at, given, call->targets.n, path, sizeof(path));
+        int e = write_report(&one, path, err);
+        if (e < 0)
+            failed = call->targets.n > 1 ? pb_target_failed(call, one.targets.at, e, err) : e;
+    }
+    return failed;
+}
+
 static const struct pb_option options[] = {
-    {'o', "output", "FILE", "where it goes: one HTML file, without scripts, that opens offline"},
+    {'o', "output", "FILE",
+     "where it goes: one HTML file, without scripts, that opens offline; of several processes with the rank "
+     "or pid in its name"},
     {0},
 };
 
@@ -279,6 +300,6 @@ const struct pb_command pb_cmd_report = {
         "names of functions, files and modules are in it.",
     .example = "probing -t 4711 report -o ticket.html",
     .options = options,
-    .flags = PB_CMD_TARGET | PB_CMD_DEAD,
+    .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER,
     .run = run,
 };

@@ -296,21 +296,6 @@ static int send_buckets(struct capture *c, struct pb_err *err)
 
 /* --- all targets --- */
 
-/* trace.json, or for several targets trace-rank-3.json. */
-static void make_path(struct capture *c, const char *given, size_t of)
-{
-    const char *dot = strrchr(given, '.'), *slash = strrchr(given, '/');
-    char label[PB_LABEL_MAX];
-
-    snprintf(label, sizeof(label), "%s", c->call.targets.at[0].label);
-    for (char *at = label; *at; at++)
-        *at = *at == ' ' || *at == '/' ? '-' : *at;
-    if (!dot || (slash && dot < slash))
-        dot = given + strlen(given);
-    snprintf(c->path, sizeof(c->path), "%.*s%s%s%s", (int)(dot - given), given, of > 1 ? "-" : "",
-             of > 1 ? label : "", dot);
-}
-
 static int write_trace(const struct capture *c, struct pb_err *err)
 {
     struct pb_replace file;
@@ -392,7 +377,7 @@ int pb_torch_profile(const struct pb_call *call, struct pb_err *err)
         all[i].call.timeout_ms = SLACK_MS;
         all[i].call.targets.at = &call->targets.at[i];
         all[i].call.targets.n = 1;
-        make_path(&all[i], output, n);
+        pb_target_path(&call->targets.at[i], output, n, all[i].path, sizeof(all[i].path));
     }
     if (r == 0)
         r = run_captures(all, n, call, question.text, limit_ms, err);
