@@ -279,7 +279,7 @@ static bool is_there(pid_t pid)
 bool pb_targets_is_running(const struct pb_run_id *id)
 {
     struct pb_procinfo info;
-    return is_there(id->pid) && pb_procinfo_identify(id->pid, &info) == 0 &&
+    return is_there(id->pid) && !pb_proc_is_zombie(id->pid) && pb_procinfo_identify(id->pid, &info) == 0 &&
            info.start_time == id->start_time;
 }
 
@@ -375,6 +375,14 @@ static int resolve_live(const struct pb_ask *ask, pid_t pid, bool all, bool dead
     return r;
 }
 
+/* A process that has ended and that its parent has not waited for: what it left can be read. */
+static bool is_left_by_zombie(pid_t pid, const struct pb_run_id *id)
+{
+    struct pb_procinfo info;
+    return pb_proc_is_zombie(pid) && pb_procinfo_identify(pid, &info) == 0 &&
+           info.start_time == id->start_time;
+}
+
 static int resolve_pid(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err)
 {
@@ -384,11 +392,14 @@ static int resolve_pid(const struct pb_ask *ask, const char *text, bool all, boo
 
     if (pid <= 0 || pid > 1 << 22)
         return pb_fail(err, -ESRCH, "there is no process %s", text);
-    if (is_there((pid_t)pid))
+    bool there = is_there((pid_t)pid);
+    if (there && !pb_proc_is_zombie((pid_t)pid))
         return resolve_live(ask, (pid_t)pid, all, dead, ret, err);
     find_dead_runs((pid_t)pid, &ended);
     find_recorded((pid_t)pid, &ended);
     find_archived(ask, (pid_t)pid, &ended);
+    if (there && !(ended.n && is_left_by_zombie((pid_t)pid, &ended.at[0])))
+        return resolve_live(ask, (pid_t)pid, all, dead, ret, err);
     if (ended.n == 0)
         return pb_fail(err, -ESRCH, "there is no process %ld (probing list shows what can be probed)", pid);
     if (!dead)

@@ -157,6 +157,11 @@ pid_t pb_proc_living(pid_t pid)
     return found;
 }
 
+bool pb_proc_is_zombie(pid_t pid)
+{
+    return state_of(pid) == 'Z' && pb_proc_living(pid) == pid;
+}
+
 int64_t pb_proc_rss(pid_t pid)
 {
     char text[128];

@@ -29,6 +29,9 @@ uint64_t pb_proc_number(const char *text, const char *key, int base);
  * never runs in user mode and has no stack there; stopping it only delays its work. */
 bool pb_proc_is_worker(const char *stat);
 
+/* Whether all threads of the process have ended, and nobody has waited for it yet. */
+bool pb_proc_is_zombie(pid_t pid);
+
 /* A thread through which the process can still be read: pid itself, or another thread when the main thread
  * has ended and the process lives on (the kernel then shows neither memory nor program under pid). */
 pid_t pb_proc_living(pid_t pid);

@@ -102,6 +102,16 @@ def test_an_id_goes_on_naming_a_run_of_which_only_the_archive_is_left(place):
     assert {text: first_row(place, text) for text in ids} == first_rows
 
 
+def test_what_a_process_left_is_read_before_its_parent_has_waited_for_it(place):
+    with jobs.python(env={"PROBING_SAMPLE_RATE": "0.25"}) as job:
+        assert place.probe(job.pid, "inject").returncode == 0
+        os.kill(job.pid, signal.SIGKILL)
+        jobs.wait_until(lambda: " Z" in open(f"/proc/{job.pid}/stat").read(), what="the zombie")
+        assert rate_of(place, job.pid) == ("0.25", "")
+        done = place.probe(job.pid, "eval", "1")
+        assert done.returncode == 1 and f"process {job.pid} (python) has ended and is a zombie" in done.stderr, done.stderr
+
+
 def test_a_process_that_runs_goes_before_runs_that_had_its_pid(place):
     with jobs.python(env={"PROBING_SAMPLE_RATE": "1"}) as job:
         place.end("0.5", pid=job.pid)
