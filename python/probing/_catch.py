@@ -304,6 +304,10 @@ class Mortem(_pause.Pause):
     def line_of(self, frame):
         return self.lines.get(id(frame)) or frame.f_lineno or 0
 
+    def scene(self, stack):
+        code = stack[0].f_code
+        return " ".join((name_of(type(self.error)), code.co_name, str(self.line_of(stack[0])), code.co_filename)).replace("'", "?")
+
     def lent(self):
         return {"error": self.error}
 

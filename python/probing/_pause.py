@@ -374,6 +374,9 @@ class Pause:
     def line_of(self, frame):
         return frame.f_lineno or 0
 
+    def scene(self, stack):
+        """What has failed, and where, when these are not the frames of the thread."""
+
     def lent(self):
         """Names for the prompt besides those of the frame and the helpers."""
         return {}
@@ -384,6 +387,7 @@ class Pause:
         since = self.heard = self.since = _probing.milliseconds()
         self.going, self.ident = None, get_ident()
         held = "%s %d %s" % (self.word, since, self.said)  # read from outside by backtrace and now (src/ask/stacks_take.c)
+        scene = self.scene(stack)  # noqa: F841 the same
         self.frames = stack
         try:
             with guard:

@@ -224,7 +224,11 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
         return;
     const struct pb_shown_frame *frame = innermost_own(t);
     snprintf(line->state, sizeof(line->state), "%s", pb_stacks_state(t, buf, sizeof(buf)));
-    if (frame) {
+    if (t->raised[0]) {
+        snprintf(line->function, sizeof(line->function), "%s", t->raised_in);
+        snprintf(line->file, sizeof(line->file), "%s", t->raised_file);
+        line->line = t->raised_line;
+    } else if (frame) {
         snprintf(line->function, sizeof(line->function), "%s", frame->code->qualname);
         snprintf(line->file, sizeof(line->file), "%s", frame->code->file);
         line->line = frame->line;

@@ -63,6 +63,9 @@ struct pb_shown_thread {
     char held[PB_HELD_MAX]; /* what of probing holds it at a prompt: "pause", "break", "catch", "debug"; "" */
     char held_at[PB_HELD_MAX]; /* how to connect, where that is known; else "" */
     double held_seconds;
+    /* What `catch` holds has left its frames: the exception, and where it was raised; "", 0: not known. */
+    char raised[64], raised_in[64], raised_file[256];
+    int raised_line;
     bool truncated;
     enum pb_way way;
     int failed; /* negative errno: why there are no frames */

@@ -193,8 +193,8 @@ static int add_task(void *arg, const struct pb_py_task *task)
     return shown->frames ? 0 : -ENOMEM;
 }
 
-/* The functions of our Python part in which a thread waits for a client's word, and their local variable:
- * what holds it, since when on the monotonic clock, in ms, and how to connect. */
+/* The functions of our Python part in which a thread waits for a client's word, and their local variables:
+ * held: what holds it, since when on the monotonic clock, in ms, and how to connect; scene: what it raised. */
 static const char *const holding[][2] = {{"<probing>/_pause.py", "hold"},
                                          {"<probing>/_dap_engine.py", "wait"}};
 
@@ -220,6 +220,10 @@ static void read_held(const struct reading *r, const struct pb_shown_frame *f)
         if (at)
             snprintf(t->held_at, sizeof(t->held_at), "%.*s", (int)strcspn(found + at, "'\n"), found + at);
     }
+    found = locals ? strstr(locals, "scene = '") : NULL;
+    if (found && sscanf(found, "scene = '%63s %63s %d %255[^'\n]", t->raised, t->raised_in, &t->raised_line,
+                        t->raised_file) < 4)
+        t->raised[0] = '\0';
     free(locals);
 }
 
@@ -229,7 +233,7 @@ static void leave_out_ours(struct pb_shown_thread *t)
 {
     size_t n = 0;
 
-    while (n + 1 < t->nframes && is_ours(&t->frames[n]))
+    while (n + (t->raised[0] ? 0 : 1) < t->nframes && is_ours(&t->frames[n]))
         free(t->frames[n++].locals);
     memmove(t->frames, t->frames + n, (t->nframes - n) * sizeof(*t->frames));
     t->nframes -= n;
@@ -247,7 +251,7 @@ static int read_frames(struct reading *r)
         t->frames = frames;
     }
     size_t n = r->stack->n < FRAMES_MAX - r->s->frames ? r->stack->n : FRAMES_MAX - r->s->frames;
-    t->held[0] = t->held_at[0] = '\0';
+    t->held[0] = t->held_at[0] = t->raised[0] = '\0';
     for (size_t i = 0; i < n; i++) {
         t->frames[t->nframes++] = show_frame(r, &r->stack->at[i]);
         read_held(r, &t->frames[i]);

@@ -194,7 +194,10 @@ static bool describe_held(const struct pb_stacks *s, size_t main, char *ret, siz
     const char *who =
         t->native.tid == s->pid ? "the main thread" : pb_stacks_thread_name(t, name, sizeof(name));
     size_t len = (size_t)snprintf(ret, size, "%s is %s", who, pb_stacks_held(t, held, sizeof(held)));
-    if (t->nframes && len < size)
+    if (t->raised[0] && len < size)
+        len += (size_t)snprintf(ret + len, size - len, " after %s in %s (%.120s:%d)", t->raised, t->raised_in,
+                                t->raised_file, t->raised_line);
+    else if (t->nframes && len < size)
         len += (size_t)snprintf(ret + len, size - len, " in %.60s (%.120s:%d)", t->frames[0].code->name,
                                 t->frames[0].code->file, t->frames[0].line);
     if (t->held_at[0] && len < size)

@@ -57,6 +57,8 @@ def test_other_prompts(command, says):
         assert line["state"].startswith(f"held by `{command[0]}` since ") and says in line["verdict"] and str(job.pid) in line["verdict"]
         assert f"held by `{command[0]}`" in text and says in data["verdict"]
         if command[0] == "catch":
-            assert done.stdout.strip() in line["verdict"]
+            raises = next(number for number, each in enumerate(FAILS.splitlines(), 1) if "raise ValueError" in each)
+            assert done.stdout.strip() in line["verdict"] and f"after ValueError in train ({file}:{raises})" in line["verdict"], line
+            assert (line["function"], line["file"], line["line"]) == ("train", file, raises) and "<probing>" not in text + str(data), text
         else:
             assert line["function"].endswith("train") and line["line"] == LINE

@@ -214,6 +214,8 @@ static void put_thread(const struct pb_stacks *s, const struct pb_shown_thread *
         put_refused(s, t);
     else if (t->failed < 0)
         printf("    (its stack cannot be read: %s)\n", strerror(-t->failed));
+    else if (t->raised[0])
+        puts("    (it has left its frames: python.crash_frames has them)");
     else if (t->nframes == 0 && t->nmerged == 0)
         puts("    (no Python code)");
 }
