@@ -57,7 +57,7 @@ def remember_lines(request):
         import_for_us("linecache")
         import linecache
 
-        request.lines = request.source.splitlines(True)
+        request.lines = (request.source.rstrip("\n") + "\n").splitlines(True)  # traceback counts on the line's end to place its marks
         linecache.cache[request.filename] = (len(request.source), None, request.lines, request.filename)
 
 

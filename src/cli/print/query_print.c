@@ -228,6 +228,8 @@ static int finish_result(struct pb_printer *p, struct pb_err *err)
         r = pb_rows_print(&p->rows, PB_FORMAT_TABLE, NULL, err);
         pb_rows_done(&p->rows);
     }
+    if (r < 0)
+        p->results = 0; /* it is not finished a second time */
     return r;
 }
 
