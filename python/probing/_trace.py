@@ -12,6 +12,7 @@ from ._values import class_name, is_one, own_name, plain, text_of
 
 ARGUMENTS, RESULT, LOCALS = 0, 1, 2                                  # enum capture of module_trace.c
 WANT_ARGUMENTS, WANT_LOCALS, IS_GENERATOR, IS_INNER = 1, 2, 4, 8     # its flags
+NAMED_MAX = 20
 OLD_MS = 10000  # lifetime of a trace function before 3.12
 FUNCTION = type(lambda: 0)
 CODE = type((lambda: 0).__code__)
@@ -47,7 +48,8 @@ def find_with_names(text):
         try:
             found = names[part] if number == 0 else member(found, part)
         except (KeyError, LookupError):
-            raise Refused("%s has no %s" % (at, part)) from None
+            there = functions_of(names if number == 0 else found)
+            raise Refused("%s has no %s%s" % (at, part, "; it has " + ", ".join(there) if there else "")) from None
         at += (":" if number == 0 else ".") + part
         found = bare(found)
     if type(found) is FUNCTION:
@@ -56,6 +58,19 @@ def find_with_names(text):
         what = "a class: name a method of it, such as %s.__init__" % text if is_class(found) else "no function that is written in Python"
         raise Refused("%s is %s" % (text, what))
     return found, at, names
+
+
+def functions_of(holder):
+    """The names of its functions and classes, for a person who has misspelt one."""
+    if type(holder) is FUNCTION:
+        holder = holder.__code__
+    if type(holder) is CODE:
+        names = [each.co_name for each in holder.co_consts if type(each) is CODE]
+    else:
+        members = holder if type(holder) is dict else type.__dict__["__dict__"].__get__(holder if is_class(holder) else type(holder))
+        names = [name for name, each in list(members.items()) if type(name) is str and (is_class(each) or type(bare(each)) is FUNCTION)]
+    names = [name for name in names if name.isidentifier() and not name.startswith("_")]
+    return names[:NAMED_MAX] + ["..."] * (len(names) > NAMED_MAX)
 
 
 def split(text):

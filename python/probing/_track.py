@@ -18,6 +18,10 @@ KNOWN = ("lr", "grad_norm", LOCAL, "throughput")
 PENDING_MAX, FRAMES_MAX = 64, 100
 
 
+class Absent(Exception):
+    """The function of an expression is not among those that run."""
+
+
 class Expression:
     def __init__(self, text):
         self.text, _, self.function = text.partition("@")
@@ -27,7 +31,7 @@ class Expression:
         self.column = "".join(c if c.isalnum() and c.isascii() else "_" for c in self.text) if hasattr(str, "isascii") else self.text
         self.whole = text if self.function else self.column
         self.last = self.last_text = self.local = self.why = None
-        self.bad = False
+        self.bad = self.missed = False
 
 
 _expressions = []
@@ -53,19 +57,33 @@ def configure(text):
 def step(number, optimizer, samples, seconds):
     """Evaluates all of them. number: of the step."""
     _collect()
-    values, frames, found = {}, {}, []
+    values, frames, found, missing = {}, {}, [], []
     for each in list(_expressions):
         try:
             found.append((each,) + _evaluate(each, frames, optimizer, samples, seconds))
-        except Exception:
-            continue
+        except Exception as error:
+            missing.append((each, error))
     number = _own("step", found, frames, _own("global_step", found, frames, number))
     epoch = _own("epoch", found, frames, None)
     for each, value, place in found:
         _take(number, each, value, place, values)
+    for each, error in missing:
+        _miss(number, each, error)
     if values:
         values.update({"step": number} if epoch is None else {"step": number, "epoch": epoch})
         _probing.log(**values)
+
+
+def _miss(number, each, error):
+    """Says once why an expression has no value: it may be misspelt."""
+    if each.missed:
+        return
+    each.missed = True
+    arguments, kind = BaseException.args.__get__(error), _values.own_name(type(error))
+    told = arguments[0] if arguments and type(arguments[0]) is str else ""
+    why = "no function %s runs" % each.function if type(error) is Absent else "%s: %s" % (kind, told) if told else kind
+    _probing.note("track", "%s has no value: %s" % (each.whole, why))
+    _write(number, each, None, None, (each.function, None, None), why)
 
 
 def _own(name, found, frames, otherwise):
@@ -88,7 +106,7 @@ def _evaluate(each, frames, optimizer, samples, seconds):
         frames[each.function] = (frame, frame_locals(frame) if frame else None)
     frame, names = frames[each.function]
     if frame is None:
-        raise LookupError(each.function)
+        raise Absent
     if each.text in names:
         value = names[each.text]
     else:

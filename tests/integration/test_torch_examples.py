@@ -56,15 +56,19 @@ def test_torch_shows_steps_and_the_tree_of_modules():
 
 def test_images_are_waited_for_and_losses_are_tracked():
     with jobs.start(sys.executable, EXAMPLES / "imagenet.py", "--images", "160", ready="epoch 0", ready_seconds=90) as job:
-        assert probe(job.pid, "track", "loss@train", "acc1@train", "lr", "grad_norm", "throughput", "loss").returncode == 0
+        refused = probe(job.pid, "track", "loss")
+        assert refused.returncode == 2 and "'loss' is no VARIABLE@FUNCTION" in refused.stderr, refused.stderr
+        assert probe(job.pid, "track", "loss@train", "acc1@train", "lr", "grad_norm", "throughput", "los@train", "x@nothing").returncode == 0
         turned = lambda: query(job.pid, "SELECT count(*) AS n FROM python.variables WHERE name = 'loss'")[0]["n"] > 3
         jobs.wait_until(lambda: "python.variables" in probe(job.pid, "tables").stdout and turned(), 60, "losses")
         rows = query(job.pid, "SELECT DISTINCT name, function, how FROM python.variables ORDER BY 1")
-        assert [(row["name"], row["function"]) for row in rows] == [("acc1", "train"), ("grad_norm", None), ("loss", "train"), ("lr", None), ("throughput", None)]
+        assert [(row["name"], row["function"]) for row in rows] == [("acc1", "train"), ("grad_norm", None), ("los", "train"), ("loss", "train"), ("lr", None), ("throughput", None),
+                                                                    ("x", "nothing")]
         assert {row["how"] for row in rows} == {"tracked"}
         logged = query(job.pid, "SELECT epoch, step, loss, acc1, lr, grad_norm, throughput FROM training_logs ORDER BY step DESC LIMIT 1")[0]
         assert logged["epoch"] > 0 and logged["lr"] == 0.05 and logged["loss"] > 0 and logged["grad_norm"] > 0 and logged["throughput"] > 0, logged
-        assert "FUNCTION" in query(job.pid, "SELECT message FROM probing.log WHERE source = 'track'")[0]["message"]
+        told = [row["message"] for row in query(job.pid, "SELECT message FROM probing.log WHERE source = 'track' ORDER BY 1")]
+        assert told == ["los@train has no value: NameError: name 'los' is not defined", "x@nothing has no value: no function nothing runs"], told
         jobs.wait_until(lambda: query(job.pid, "SELECT sum(data_ms) AS n FROM python.torch_step")[0]["n"], 60, "batches")
         rows = query(job.pid, "SELECT DISTINCT module, module_type FROM python.torch_trace WHERE stage IN ('dataloader', 'optimizer') ORDER BY 1")
         assert [row["module"] for row in rows] == ["SGD", "_MultiProcessingDataLoaderIter"]

@@ -8,6 +8,18 @@
 
 extern const struct pb_command pb_cmd_config;
 
+/* What has a value without a function; the same as in python/probing/_track.py. */
+static bool needs_function(const char *word)
+{
+    static const char *const known[] = {"lr", "grad_norm", "grad_norm_local", "throughput"};
+    const char *at = strchr(word, '@');
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(word, known[i]) == 0)
+            return false;
+    return !at || at == word || !at[1];
+}
+
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     struct pb_call config = *call;
@@ -19,6 +31,11 @@ static int run(const struct pb_call *call, struct pb_err *err)
     for (int i = 0; !off && i < call->nargs && n > 0 && (size_t)n < sizeof(setting); i++) {
         if (strchr(call->args[i], ',') || !call->args[i][0])
             return pb_fail(err, PB_USAGE, "'%.60s' has a comma, or is empty: give each expression by itself",
+                           call->args[i]);
+        if (needs_function(call->args[i]))
+            return pb_fail(err, PB_USAGE,
+                           "'%.60s' is no VARIABLE@FUNCTION, such as loss@train; without a function there are "
+                           "lr, grad_norm and throughput",
                            call->args[i]);
         n += snprintf(setting + n, sizeof(setting) - (size_t)n, "%s%s", i ? "," : ",exprs=", call->args[i]);
     }
