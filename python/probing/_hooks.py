@@ -474,7 +474,8 @@ def hook(code, change, waits=True, begins=True):
             raise
         at_detach("hooks", clear_all)
     try:
-        return begin_and_wait() if begins and (first or hooked.places != had[2]) else ""
+        said = begin_and_wait() if begins and (first or hooked.places != had[2]) else ""
+        return said or (tracing().not_seen(now, code) if begins else "")
     except Refused:
         with Changing(now):
             put_back(now, hooked, had)

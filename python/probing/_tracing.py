@@ -232,6 +232,20 @@ def begin_and_wait(now):
     return "" if _probing.main_ident() in now["threads"] else "the main thread is in C code: it is reached once it comes back"
 
 
+def not_seen(now, code):
+    """A sentence for a person where a thread runs this code that has no trace function: it began before."""
+    for ident, frame in _helpers.live_threads():
+        if ident == _probing.main_ident() or ident in now["threads"]:
+            continue
+        for _ in range(PLAIN_MAX):
+            if frame is None:
+                break
+            if frame.f_code is code:
+                return "a thread that runs it already is not seen: before Python 3.12 only the main thread and threads that begin from now on are"
+            frame = frame.f_back
+    return ""
+
+
 def end(now):
     """Removes the trace function from frames at once, from the main thread as soon as possible, from other threads at their next call."""
     threading = sys.modules.get("threading")

@@ -80,6 +80,27 @@ def test_at_most_so_many_a_second():
         assert len(found) < 200 and all(" were not recorded: more than 5 a second" in note for note in notes), notes
 
 
+IN_A_THREAD = """
+import threading, time
+def loop(n):
+    while True:
+        n += 1
+        time.sleep(0.02)
+threading.Thread(target=loop, args=(0,), daemon=True).start()
+print("ready", flush=True)
+while True:
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("command", [("watch", "n@loop"), ("trace", "loop"), ("break", "FILE:6", "--log", "{n}")])
+def test_a_thread_that_runs_already_is_seen_or_it_is_said(command):
+    with jobs.python(IN_A_THREAD) as job:
+        done = probe(job.pid, *[word.replace("FILE", job.script) for word in command])
+        assert done.returncode == 0, done.stderr
+        assert ("a thread that runs it already is not seen" in done.stdout + done.stderr) == (sys.version_info < (3, 12)), done.stdout
+
+
 @pytest.mark.parametrize("word, text", [("loss", "VARIABLE@FUNCTION"), ("f(x)@train", "nothing that calls"), ("x@nothing", "__main__ has no nothing; it has "),
                                         ("nosuch@train", "train has no variable nosuch; it has model, step, total"), ("nosuch.x@train", "no variable nosuch;")])
 def test_refused(word, text):
