@@ -193,8 +193,8 @@ static int add_task(void *arg, const struct pb_py_task *task)
     return shown->frames ? 0 : -ENOMEM;
 }
 
-/* The functions of our Python part in which a thread waits for a client's word, and their local variables:
- * held: what holds it, since when on the monotonic clock, in ms, and how to connect; scene: what it raised. */
+/* The functions of our Python part in which a thread waits for a client's word. Their local variables: held
+ * has what holds it, since when on the monotonic clock, in ms, and how to connect; scene what it raised. */
 static const char *const holding[][2] = {{"<probing>/_pause.py", "hold"},
                                          {"<probing>/_dap_engine.py", "wait"}};
 

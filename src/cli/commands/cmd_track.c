@@ -33,10 +33,11 @@ static int run(const struct pb_call *call, struct pb_err *err)
             return pb_fail(err, PB_USAGE, "'%.60s' has a comma, or is empty: give each expression by itself",
                            call->args[i]);
         if (needs_function(call->args[i]))
-            return pb_fail(err, PB_USAGE,
-                           "'%.60s' is no VARIABLE@FUNCTION, such as loss@train; without a function there are "
-                           "lr, grad_norm and throughput",
-                           call->args[i]);
+            return pb_fail(
+                err, PB_USAGE,
+                "'%.60s' is no VARIABLE@FUNCTION, such as loss@train; without a function there are "
+                "lr, grad_norm and throughput",
+                call->args[i]);
         n += snprintf(setting + n, sizeof(setting) - (size_t)n, "%s%s", i ? "," : ",exprs=", call->args[i]);
     }
     if (n < 0 || (size_t)n >= strlen(name) + PB_SETTING_LENGTH)

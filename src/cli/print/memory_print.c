@@ -55,7 +55,8 @@ static void print_history(const struct pb_memory *m)
 {
     if (m->rows < 2) {
         puts(m->dead ? "growth         not known: less than two seconds were recorded"
-                     : "growth         not known yet: 60 s of rows are needed (`probing inject` or `record` keeps one a second)");
+                     : "growth         not known yet: 60 s of rows are needed (`probing inject` or `record` "
+                       "keeps one a second)");
         return;
     }
     if (isnan(m->growth))
