@@ -226,7 +226,7 @@ needs_cmake() {
     [ "$(printf '%s\n3.22\n' "${version:-0}" | sort -V | head -n 1)" != 3.22 ]
 }
 
-# Things from npm (DuckDB's library and header; speedscope; VS Code's debug client): requirements/NAME.npm has their versions and hashes.
+# Things from npm (DuckDB's library and header; speedscope; the Firefox Profiler; VS Code's debug client): requirements/NAME.npm has their versions and hashes.
 # A copy of it says that they are in: build/NAME/installed for this machine, build/NAME/installed.MACHINE for one that is built for
 # from here. What it says of others does not matter. $2: the first words of the lines that are wanted, $3: the name of the copy.
 npm_in_place() {
@@ -316,7 +316,7 @@ done
 
 from_npm=
 [ -z "$sets" ] || from_npm=duckdb
-[ "$purpose" != test ] || from_npm="duckdb speedscope debugclient"
+[ "$purpose" != test ] || from_npm="duckdb speedscope firefoxprofiler debugclient"
 for name in $from_npm; do
     fetch_npm "$name" "any|$(uname -m)" installed
 done

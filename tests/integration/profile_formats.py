@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-ENDINGS = ("folded", "svg", "html", "json", "pb.gz", "perfetto")
+ENDINGS = ("folded", "svg", "html", "json", "gecko.json", "pb.gz", "perfetto")
 
 
 def varint(data, at):
@@ -101,5 +101,7 @@ def samples(path, rate):
     if path.name.endswith(".perfetto"):
         return len(perfetto(path)[2])
     profile = json.loads(path.read_text())
+    if path.name.endswith(".gecko.json"):
+        return sum(sum(thread["samples"]["weight"]) for thread in profile["threads"])
     weights = [weight for thread in profile["profiles"] for stack, weight in zip(thread["samples"], thread["weights"]) if stack]
     return round(sum(weights) * rate / 1000)

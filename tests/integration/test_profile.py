@@ -5,11 +5,13 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import jobs
+import page_kit
 import pytest
 from jobs import probe, wait_until
 from profile_formats import fields, packed
@@ -131,6 +133,42 @@ def test_speedscope_reads_what_we_write(mixed, tmp_path):
                                "--virtual-time-budget=8000", "--dump-dom", f"{page.as_uri()}#localProfilePath={load}"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=60)
         assert "Left Heavy" in done.stdout and "Something went wrong" not in done.stdout, name
+
+
+def firefox_profiler(home, *command):
+    """What the Firefox Profiler's own command line answers about the file that it has loaded."""
+    program = Path(__file__).resolve().parent.parent.parent / "build/firefoxprofiler/dist/profiler-cli.js"
+    done = subprocess.run([page_kit.find_node(), str(program), *command], env={**os.environ, "PROFILER_CLI_SESSION_DIR": home}, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_firefox_profiler_reads_what_we_write(mixed, tmp_path):
+    if not page_kit.find_node():
+        pytest.skip("Node.js is missing")
+    flamegraph(mixed.pid, tmp_path / "a.gecko.json", "--idle", "--rate", 200)
+    flamegraph(mixed.pid, tmp_path / "a.folded", "--idle")
+    written = json.loads((tmp_path / "a.gecko.json").read_text())
+    found = {}
+    with tempfile.TemporaryDirectory() as home:  # a short path: a socket is in it
+        try:
+            firefox_profiler(home, "load", str(tmp_path / "a.gecko.json"))
+            for thread in json.loads(firefox_profiler(home, "thread", "list", "--json"))["threads"]:
+                firefox_profiler(home, "thread", "select", thread["threadHandle"])
+                answer = json.loads(firefox_profiler(home, "thread", "functions", "--include-idle", "--json"))
+                found[thread["name"]] = {f["name"]: (f["selfSamples"], f["totalSamples"]) for f in answer["functions"]}
+        finally:
+            firefox_profiler(home, "stop", "--all")
+    assert set(found) == {"MainThread", "idler \u00e9"}
+    for thread in written["threads"]:
+        functions, all_samples = found[thread["name"]], sum(thread["samples"]["weight"])
+        assert all_samples > 50
+        assert sum(own for own, _ in functions.values()) == all_samples
+    main = found["MainThread"]
+    assert main["<module>"][1] == max(total for _, total in main.values())
+    assert abs(main["spin"][1] - main["rest"][1]) < 0.5 * main["<module>"][1]
+    assert found["idler \u00e9"]["idle"][1] > 50 and "spin" not in found["idler \u00e9"]
 
 
 def test_perfetto_has_a_call_stack_for_every_sample(mixed, tmp_path):

@@ -23,7 +23,8 @@
 enum { FIRST_TRIES = 30, FIRST_AGAIN_MS = 100 };
 
 static const struct pb_option options[] = {
-    {'o', "output", "FILE", ".svg .html .folded .json (speedscope) .pb.gz (pprof) .perfetto"},
+    {'o', "output", "FILE",
+     ".svg .html .folded .json (speedscope) .gecko.json (Firefox) .pb.gz (pprof) .perfetto"},
     {'d', "duration", "TIME", "how long (default 10s; 0: until Ctrl-C, which ends any and writes)"},
     PB_PROFILE_OPTIONS,
     {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
