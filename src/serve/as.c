@@ -12,6 +12,7 @@
 #include <pwd.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,13 +112,16 @@ static int close_descriptors(const struct becoming *b)
     return 0;
 }
 
+/* By the kernel's own call: glibc's refuses two signals that it keeps for itself, and these too may have been
+ * ignored by what started the service. */
 static int reset_signals(const struct becoming *b)
 {
+    static const uint64_t defaults[4]; /* the kernel's struct sigaction: SIG_DFL, no flags, no mask */
     sigset_t none;
 
     (void)b;
     for (int i = 1; i < NSIG; i++)
-        signal(i, SIG_DFL);
+        syscall(SYS_rt_sigaction, i, defaults, NULL, sizeof(uint64_t));
     sigemptyset(&none);
     return sigprocmask(SIG_SETMASK, &none, NULL) < 0 ? -errno : 0;
 }

@@ -205,10 +205,12 @@ def check_sampling(t, done, began):
 
 
 def check_attach(t, done, began):
-    assert re.search(r"\b1 rank\b", done.stdout + done.stderr), (done.stdout, done.stderr)
-    asked = probe("-t", "cluster", "eval", "__import__('os').getpid()")
+    found = re.search(r"cluster (\S+): .*\b1 rank\b", done.stdout)
+    assert found, (done.stdout, done.stderr)
+    cluster = "cluster:" + found[1]  # other tests leave theirs
+    asked = probe("-t", cluster, "eval", "__import__('os').getpid()")
     assert str(t.pid) in asked.stdout, (asked.stdout, asked.stderr)
-    assert probe("cluster", "detach").returncode == 0
+    assert probe("cluster", "detach", found[1]).returncode == 0
 
 
 def check_pause(t, done, began):
