@@ -20,32 +20,8 @@ struct pb_profiling {
     struct pb_profiling_options options;
     struct pb_profile *profile;
     struct pb_sampler *sampler;
-    struct pb_sink sinks[PB_PROFILING_SINKS];
-    size_t nsinks;
     uint64_t start; /* time of the first tick; 0: none yet */
 };
-
-/* A sink that refuses a sample does not keep it from the others. */
-static int add_to_all(void *arg, const struct pb_profile *names, const struct pb_sample *sample)
-{
-    struct pb_profiling *p = arg;
-    int result = 0;
-
-    for (size_t i = 0; i < p->nsinks; i++) {
-        int r = p->sinks[i].add(p->sinks[i].arg, names, sample);
-        result = r < 0 ? r : result;
-    }
-    return result;
-}
-
-static void begin_epoch_of_all(void *arg, const struct pb_profile *names)
-{
-    struct pb_profiling *p = arg;
-
-    for (size_t i = 0; i < p->nsinks; i++)
-        if (p->sinks[i].begin_epoch)
-            p->sinks[i].begin_epoch(p->sinks[i].arg, names);
-}
 
 int pb_profiling_new(const struct pb_profiling_options *options, struct pb_profiling **ret,
                      struct pb_err *err)
@@ -55,10 +31,9 @@ int pb_profiling_new(const struct pb_profiling_options *options, struct pb_profi
     if (!p)
         return pb_fail(err, -ENOMEM, "out of memory");
     p->options = *options;
-    const struct pb_sink all = {p, add_to_all, begin_epoch_of_all};
     int r = pb_profile_new(options->memory_max, &p->profile);
     if (r == 0)
-        r = pb_sampler_new(&options->sampler, p->profile, options->sinks ? &all : NULL, &p->sampler);
+        r = pb_sampler_new(&options->sampler, p->profile, options->sink, &p->sampler);
     if (r < 0) {
         pb_profiling_free(p);
         return pb_fail(err, r, "no profile can be begun: %s", strerror(-r));
@@ -124,31 +99,6 @@ int pb_profiling_join_all(struct pb_profiling *p, const struct pb_ask *ask, cons
     return joined ? 0 : r;
 }
 
-int pb_profiling_leave(struct pb_profiling *p, pid_t pid)
-{
-    return pb_sampler_leave(p->sampler, pid);
-}
-
-int pb_profiling_add_sink(struct pb_profiling *p, const struct pb_sink *sink)
-{
-    if (!p->options.sinks)
-        return -EINVAL;
-    if (p->nsinks == PB_PROFILING_SINKS)
-        return -ENOSPC;
-    p->sinks[p->nsinks++] = *sink;
-    return 0;
-}
-
-void pb_profiling_remove_sink(struct pb_profiling *p, const void *arg)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < p->nsinks; i++)
-        if (p->sinks[i].arg != arg)
-            p->sinks[kept++] = p->sinks[i];
-    p->nsinks = kept;
-}
-
 static bool is_cancelled(const struct pb_profiling *p)
 {
     return p->options.cancelled && atomic_load(p->options.cancelled);
@@ -165,7 +115,7 @@ enum pb_profiling_state pb_profiling_run(struct pb_profiling *p, uint64_t for_ns
             return PB_PROFILING_CANCELLED;
         if (pb_sampler_tick(p->sampler) == 0)
             return PB_PROFILING_ENDED;
-        if (p->options.sinks && pb_profile_filled(p->profile) > FULL)
+        if (p->options.sink && pb_profile_filled(p->profile) > FULL)
             (void)pb_sampler_begin_epoch(p->sampler); /* out of memory: stacks are cut, and counted */
         uint64_t now = pb_now_ns();
         if (p->options.duration_ns && now - p->start >= p->options.duration_ns)

@@ -1,9 +1,8 @@
 /* profiles: takes a profile of processes, for a command or the service.
  *
- * The calling thread samples: it traces, moves between CPUs and opens many files. A program that has other
- * things to do uses a process of its own for that (profile_child.h). Processes may join and leave while it
- * runs; samples go into its profile, or to one or more sinks. Nothing is printed. It ends when the duration
- * is over, when the caller cancels it, or when all processes have ended. */
+ * The calling thread samples: it traces, moves between CPUs and opens many files. Processes may join while
+ * it runs; samples go into its profile, or to a sink. Nothing is printed. It ends when the duration is over,
+ * when the caller cancels it, or when all processes have ended. */
 #pragma once
 
 #include <stdatomic.h>
@@ -24,7 +23,7 @@ struct pb_profiling_options {
     uint64_t duration_ns;         /* from the first tick on; 0: no end */
     const atomic_bool *cancelled; /* ends it within 100 ms; set by any thread or a signal handler; NULL */
     size_t memory_max;            /* of names and stacks; 0: 512 MiB */
-    bool sinks;                   /* samples go to sinks only, and unused names are dropped when needed */
+    const struct pb_sink *sink;   /* gets the samples; unused names are dropped when needed. Copied; NULL */
 };
 
 enum pb_profiling_state {
@@ -44,13 +43,6 @@ int pb_profiling_join(struct pb_profiling *p, const struct pb_target *target, st
  * be. */
 int pb_profiling_join_all(struct pb_profiling *p, const struct pb_ask *ask, const struct pb_targets *targets,
                           struct pb_err *err);
-/* Stops sampling a process; its samples stay. -ENOENT. */
-int pb_profiling_leave(struct pb_profiling *p, pid_t pid);
-
-/* Sinks may be added and removed between two runs, by arg. At most PB_PROFILING_SINKS. */
-#define PB_PROFILING_SINKS 16
-int pb_profiling_add_sink(struct pb_profiling *p, const struct pb_sink *sink);
-void pb_profiling_remove_sink(struct pb_profiling *p, const void *arg);
 
 /* Samples for that long, or until the end; at least one tick. May be called again while the profile runs. */
 enum pb_profiling_state pb_profiling_run(struct pb_profiling *p, uint64_t for_ns);
@@ -61,7 +53,7 @@ void pb_profiling_sum_up(struct pb_profiling *p);
 /* Drops samples, and names no longer in use: for a caller that has stored them. */
 int pb_profiling_begin_epoch(struct pb_profiling *p);
 
-/* Names and facts, and the samples where there are no sinks. Valid as long as p. */
+/* Names and facts, and the samples where there is no sink. Valid as long as p. */
 struct pb_profile *pb_profiling_profile(struct pb_profiling *p);
 struct pb_sampler *pb_profiling_sampler(struct pb_profiling *p);
 

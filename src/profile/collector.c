@@ -121,9 +121,3 @@ void pb_collector_sync(struct pb_collector *c, const struct pb_profile *names)
     }
     *pb_profile_facts(c->p) = *pb_profile_facts_of(names);
 }
-
-int pb_collector_begin_epoch(struct pb_collector *c)
-{
-    forget_numbers(c);
-    return pb_profile_begin_epoch(c->p, NULL, 0, NULL, 0);
-}

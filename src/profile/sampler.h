@@ -45,9 +45,6 @@ int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct
 /* Whether a process is watched. */
 bool pb_sampler_watches(const struct pb_sampler *s, pid_t pid);
 
-/* Stops watching a process; its samples stay. Not within a tick. -ENOENT: it is not watched. */
-int pb_sampler_leave(struct pb_sampler *s, pid_t pid);
-
 /* Sleeps until the next tick is due. -EINTR: a signal came, or *cancelled (below) became true. */
 int pb_sampler_wait(struct pb_sampler *s);
 

@@ -84,20 +84,6 @@ void pb_sampler_forget_ended(struct pb_sampler *s)
         }
 }
 
-int pb_sampler_leave(struct pb_sampler *s, pid_t pid)
-{
-    for (size_t i = 0; i < s->n; i++) {
-        struct pb_process_watch *w = s->processes[i];
-        if (w->pid != pid)
-            continue;
-        for (size_t k = 0; k < w->n; k++)
-            pb_watch_settle(s, w, &w->threads[k], pb_now_ns());
-        remove_process(s, i);
-        return 0;
-    }
-    return -ENOENT;
-}
-
 /* Calls visit for each watched thread, in one order. */
 static size_t each_thread(struct pb_sampler *s, void (*visit)(void *arg, size_t i, struct pb_watched *t),
                           void *arg)

@@ -1,8 +1,7 @@
-/* sink: where the samples of a sampler go, as they are taken: a profile, a recording, a stream, several of
- * them.
+/* sink: where the samples of a sampler go, as they are taken: a profile or a stream.
  *
  * A sampler's own profile gives names and stacks their numbers; each sample is handed to the sink as a few of
- * these numbers. They are valid until the sampler begins a new epoch: it tells its sinks, then forgets them,
+ * these numbers. They are valid until the sampler begins a new epoch: it tells its sink, then forgets them,
  * since a process that runs for weeks makes ever more of them. */
 #pragma once
 
@@ -41,6 +40,3 @@ struct pb_sink pb_collector_sink(struct pb_collector *c);
 
 /* Updates the facts about threads and sampling; call it before the profile is read. */
 void pb_collector_sync(struct pb_collector *c, const struct pb_profile *names);
-
-/* Forgets samples and names, and gives the memory back. */
-int pb_collector_begin_epoch(struct pb_collector *c);

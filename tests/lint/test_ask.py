@@ -24,7 +24,6 @@ SHARED = {"strtok", "localtime", "gmtime", "ctime", "asctime", "getpwuid", "getp
 FORBIDDEN = PRINTS | TERMINAL | CHANGES | CHILDREN | ENDS | SHARED
 # These make a child, and in the child give signals and descriptors their usual state.
 ALLOWED = {"apart.c": {"fork", "waitpid", "_exit", "prctl", "sigaction", "sigprocmask", "dup3"},
-           "profile_child.c": {"fork", "waitpid", "_exit", "signal", "sigprocmask", "dup2", "setpgid"},
            # pb_wait_seconds: of the one thread of a child, which it gives back (waits.h).
            "waits.c": {"sched_setaffinity"}}
 

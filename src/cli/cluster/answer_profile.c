@@ -34,7 +34,7 @@ static int read_request(const struct pb_answering *a, const struct pb_targets *t
     } flags[] = {{"cpu", &s->cpu},         {"gil", &s->gil},     {"native", &s->native},
                  {"no-stop", &s->no_stop}, {"force", &s->force}, {"subprocesses", &s->subprocesses}};
 
-    *ret = (struct pb_profiling_options){.duration_ns = ms * PB_NS_PER_MS, .sinks = true};
+    *ret = (struct pb_profiling_options){.duration_ns = ms * PB_NS_PER_MS};
     s->with_gil = true;
     if (ms < 1 || ms > DURATION_MAX_MS)
         return pb_fail(err, -EINVAL, "a profile takes 1 ms to an hour");
@@ -75,12 +75,11 @@ static int sample(const struct pb_answering *a, const struct pb_targets *targets
     pb_stream_writer_init(&writer);
     struct pb_sink sink = pb_stream_sink(&writer);
     int r = read_request(a, targets, &options, err);
+    options.sink = &sink;
     if (r == 0)
         r = pb_profiling_new(&options, &p, err);
     if (r == 0)
         r = pb_profiling_join_all(p, &a->ask, targets, err);
-    if (r == 0)
-        r = pb_profiling_add_sink(p, &sink);
     if (r == 0)
         pb_sampler_hurry(&options.sampler);
     /* An asking end that has left is noticed by the next write. */
