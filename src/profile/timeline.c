@@ -10,7 +10,6 @@ struct pb_timeline {
     const struct pb_profile **profiles;
     struct pb_track *tracks;
     struct pb_slice *slices;
-    struct pb_texts texts;
     size_t nprofiles, ntracks, nslices;
     size_t profiles_cap, tracks_cap, slices_cap;
     struct pb_budget budget; /* limited by the size of the profiles */
@@ -36,7 +35,6 @@ void pb_timeline_free(struct pb_timeline *t)
     free(t->profiles);
     free(t->tracks);
     free(t->slices);
-    pb_texts_done(&t->texts);
     free(t);
 }
 
@@ -105,45 +103,14 @@ int pb_timeline_add_profile(struct pb_timeline *t, const struct pb_profile *p)
     return r;
 }
 
-int pb_timeline_add_track(struct pb_timeline *t, pid_t pid, const char *process, const char *name)
-{
-    uint32_t name_id, process_id;
-
-    int r = pb_texts_intern(&t->texts, &t->budget, name, &name_id);
-    if (r >= 0)
-        r = pb_texts_intern(&t->texts, &t->budget, process, &process_id);
-    if (r < 0)
-        return r;
-    const struct pb_track track = {
-        .pid = pid, .name = t->texts.at[name_id], .process = t->texts.at[process_id]};
-    r = push_track(t, &track);
-    return r < 0 ? r : (int)t->ntracks - 1;
-}
-
-int pb_timeline_add_slice(struct pb_timeline *t, uint32_t track, int64_t utc_ns, uint64_t duration_ns,
-                          const char *name)
-{
-    uint32_t text;
-
-    if (track >= t->ntracks || t->tracks[track].of)
-        return -EINVAL;
-    int r = pb_texts_intern(&t->texts, &t->budget, name, &text);
-    if (r < 0)
-        return r;
-    uint64_t start = shift_time((uint64_t)utc_ns, -utc_less_monotonic(&t->start));
-    return push_slice(t, &(struct pb_slice){start, start + duration_ns, track, text, 0, 0});
-}
-
-/* By time within a track; of slices that begin together the longest first, since it contains the others. */
+/* By time within a track. */
 static int in_order(const void *a, const void *b)
 {
     const struct pb_slice *x = a, *y = b;
 
     if (x->track != y->track)
         return x->track < y->track ? -1 : 1;
-    if (x->start != y->start)
-        return x->start < y->start ? -1 : 1;
-    return x->end != y->end ? (x->end > y->end ? -1 : 1) : 0;
+    return x->start < y->start ? -1 : x->start > y->start;
 }
 
 int pb_timeline_finish(struct pb_timeline *t)
@@ -171,16 +138,6 @@ const struct pb_track *pb_timeline_track(const struct pb_timeline *t, size_t i)
 const struct pb_slice *pb_timeline_slice(const struct pb_timeline *t, size_t i)
 {
     return &t->slices[i];
-}
-
-size_t pb_timeline_ntexts(const struct pb_timeline *t)
-{
-    return t->texts.n;
-}
-
-const char *pb_timeline_text(const struct pb_timeline *t, uint32_t text)
-{
-    return t->texts.at[text];
 }
 
 size_t pb_timeline_nprofiles(const struct pb_timeline *t)

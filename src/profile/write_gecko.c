@@ -323,8 +323,6 @@ static void put_meta(FILE *out, const struct pb_timeline *t)
 
 int pb_write_gecko(FILE *out, const struct pb_timeline *t)
 {
-    bool comma = false;
-
     fputs("{\"meta\":{", out);
     put_meta(out, t);
     fputs("},\n\"libs\":[],\"pages\":[],\n\"shared\":{", out);
@@ -337,17 +335,14 @@ int pb_write_gecko(FILE *out, const struct pb_timeline *t)
         out);
     for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
         const struct pb_track *track = pb_timeline_track(t, i);
-        if (!track->of)
-            continue;
         struct row row = {.out = out,
                           .t = t,
                           .track = track,
                           .part = part_of(t, track->of),
                           .period_ms = period_of(track->of),
                           .gaps = strcmp(pb_profile_facts_of(track->of)->clock, "wall") == 0};
-        fputs(comma ? ",\n" : "\n", out);
+        fputs(i ? ",\n" : "\n", out);
         put_thread(&row);
-        comma = true;
     }
     fputs("]}\n", out);
     return ferror(out) ? -EIO : 0;

@@ -2,10 +2,9 @@
  *
  * A packet sequence per track of samples: first its thread's descriptor, the call stacks as interned data,
  * then the samples (StreamingProfilePacket), each with its time. Perfetto shows them on the thread's track,
- * and flame graphs of any range of them. A slice of equal samples is written sample by sample. Slices with
- * names are events on tracks of their own. Times are of the monotonic clock, which Perfetto assumes for
- * StreamingProfilePackets; a snapshot relates it to the other clocks and makes UTC the displayed one, so that
- * traces of several machines can be compared. */
+ * and flame graphs of any range of them. A slice of equal samples is written sample by sample. Times
+ * are of the monotonic clock, which Perfetto assumes for StreamingProfilePackets; a snapshot relates it to
+ * the other clocks and makes UTC the displayed one, so that traces of several machines can be compared. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -20,7 +19,6 @@ enum {
     PACKET_CLOCKS = 6,
     PACKET_TIMESTAMP = 8,
     PACKET_SEQUENCE = 10,
-    PACKET_EVENT = 11,
     PACKET_INTERNED = 12,
     PACKET_FLAGS = 13,
     PACKET_THREAD = 44,
@@ -30,14 +28,7 @@ enum {
     CLOCKS_CLOCK = 1,
     CLOCKS_PRIMARY = 2,
     TRACK_UUID = 1,
-    TRACK_NAME = 2,
     TRACK_PROCESS = 3,
-    TRACK_PARENT = 5,
-    EVENT_TYPE = 9,
-    EVENT_TRACK = 11,
-    EVENT_NAME = 23,
-    EVENT_BEGIN = 1,
-    EVENT_END = 2,
     INTERNED_FUNCTION_NAMES = 5,
     INTERNED_FRAMES = 6,
     INTERNED_CALLSTACKS = 7,
@@ -51,9 +42,7 @@ enum {
     CLOCK_BOOTTIME_ID = 6,
 };
 
-#define DEPTH_MAX  1024                /* the limit of trace processors */
-#define NESTED_MAX 256                 /* slices with names within each other; deeper ones are left out */
-#define ROW_UUID   ((uint64_t)1 << 40) /* of the first track that is no process: above all pids */
+#define DEPTH_MAX 1024 /* the limit of trace processors */
 
 struct perfetto {
     const struct pb_timeline *t;
@@ -167,9 +156,9 @@ static void put_interned(struct perfetto *w, size_t track)
     put_mappings(w);
     for (size_t i = 0; i < t->n; i++) {
         const struct pb_slice *s = pb_timeline_slice(w->t, t->first + i);
-        if (w->used[s->what] != w->sequence) {
-            w->used[s->what] = w->sequence;
-            put_callstack(w, s->what);
+        if (w->used[s->node] != w->sequence) {
+            w->used[s->node] = w->sequence;
+            put_callstack(w, s->node);
         }
     }
     pb_proto_end(&w->out, at);
@@ -196,7 +185,7 @@ static void put_samples(struct perfetto *w, size_t track, uint64_t start_us)
         for (uint32_t k = 0; k < s->samples; k++) {
             uint64_t us = sample_time(s, k) / 1000;
             us = us > before ? us : before; /* steps are not negative */
-            pb_proto_uint(&w->out, 1, s->what + 1);
+            pb_proto_uint(&w->out, 1, s->node + 1);
             pb_proto_uint(&w->out, 2, us - before);
             before = us;
         }
@@ -246,49 +235,6 @@ static void put_process(struct perfetto *w, size_t i)
     pb_proto_end(&w->out, packet);
 }
 
-static void put_event(struct perfetto *w, size_t track, unsigned type, uint64_t ns, const char *name)
-{
-    size_t packet = begin_packet(w, track, 0);
-
-    pb_proto_uint(&w->out, PACKET_TIMESTAMP, ns);
-    pb_proto_uint(&w->out, PACKET_CLOCK_ID, CLOCK_MONOTONIC_ID);
-    size_t at = pb_proto_begin(&w->out, PACKET_EVENT);
-    pb_proto_uint(&w->out, EVENT_TYPE, type);
-    pb_proto_uint(&w->out, EVENT_TRACK, ROW_UUID + track);
-    if (name)
-        pb_proto_text(&w->out, EVENT_NAME, name);
-    pb_proto_end(&w->out, at);
-    pb_proto_end(&w->out, packet);
-}
-
-/* A row of slices with names: each begins, and ends before the next that does not lie in it. A slice that
- * reaches beyond the one it lies in ends with that. */
-static void put_row(struct perfetto *w, size_t track)
-{
-    const struct pb_track *t = pb_timeline_track(w->t, track);
-    uint64_t ends[NESTED_MAX];
-    size_t depth = 0, packet = begin_packet(w, track, FLAG_CLEARED);
-    size_t at = pb_proto_begin(&w->out, PACKET_TRACK);
-
-    pb_proto_uint(&w->out, TRACK_UUID, ROW_UUID + track);
-    pb_proto_text(&w->out, TRACK_NAME, t->name);
-    pb_proto_uint(&w->out, TRACK_PARENT, (uint64_t)t->pid);
-    pb_proto_end(&w->out, at);
-    pb_proto_end(&w->out, packet);
-    for (size_t i = 0; i < t->n; i++) {
-        const struct pb_slice *s = pb_timeline_slice(w->t, t->first + i);
-        for (; depth && ends[depth - 1] <= s->start; depth--)
-            put_event(w, track, EVENT_END, ends[depth - 1], NULL);
-        if (depth == NESTED_MAX)
-            continue;
-        ends[depth] = depth && ends[depth - 1] < s->end ? ends[depth - 1] : s->end;
-        depth++;
-        put_event(w, track, EVENT_BEGIN, s->start, pb_timeline_text(w->t, s->what));
-    }
-    for (; depth; depth--)
-        put_event(w, track, EVENT_END, ends[depth - 1], NULL);
-}
-
 /* Makes room for the marks of any of the profiles. */
 static int make_room(struct perfetto *w)
 {
@@ -318,11 +264,6 @@ int pb_write_perfetto(FILE *out, const struct pb_timeline *t)
     put_clocks(&w, &start);
     for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
         w.p = pb_timeline_track(t, i)->of;
-        if (!w.p) {
-            put_process(&w, i);
-            put_row(&w, i);
-            continue;
-        }
         put_thread(&w, i, start_us);
         put_process(&w, i);
         put_interned(&w, i);

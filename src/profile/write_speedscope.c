@@ -40,7 +40,7 @@ static void put_frame(FILE *out, const char *name, const char *file, int line, b
     putc('}', out);
 }
 
-/* Frames are functions, or lines if wanted; then the names of slices. */
+/* Frames are functions, or lines if wanted. */
 static void put_frames(FILE *out, const struct pb_timeline *t, bool lines)
 {
     bool first = true;
@@ -55,8 +55,6 @@ static void put_frames(FILE *out, const struct pb_timeline *t, bool lines)
             put_frame(out, f.name, f.file, frame.line, first);
         }
     }
-    for (size_t i = 0; i < pb_timeline_ntexts(t); i++, first = false)
-        put_frame(out, pb_timeline_text(t, (uint32_t)i), "", 0, first);
 }
 
 struct writing {
@@ -78,7 +76,7 @@ static void put_stack(const struct writing *w, const struct pb_slice *s)
 {
     size_t base = first_frame(w->t, w->track->of, w->lines);
 
-    for (size_t k = pb_profile_stack(w->track->of, s->what, w->stack, DEPTH_MAX); k-- > 0;)
+    for (size_t k = pb_profile_stack(w->track->of, s->node, w->stack, DEPTH_MAX); k-- > 0;)
         fprintf(w->out, "%zu%s",
                 base + (w->lines ? w->stack[k] : pb_profile_frame_at(w->track->of, w->stack[k]).function),
                 k ? "," : "");
@@ -131,50 +129,6 @@ static void put_thread(const struct writing *w)
     fprintf(w->out, "],\"endValue\":%.10g}", end);
 }
 
-#define NESTED_MAX 256
-
-struct open_slice {
-    size_t frame;
-    double end;
-};
-
-static void put_event(const struct writing *w, const char **comma, char type, size_t frame, double at)
-{
-    fprintf(w->out, "%s{\"type\":\"%c\",\"frame\":%zu,\"at\":%.10g}", *comma, type, frame, at);
-    *comma = ",";
-}
-
-/* A row of slices with names: opened and closed in order; a slice that reaches beyond the one it lies in ends
- * with that. */
-static void put_row(const struct writing *w)
-{
-    size_t base = first_frame(w->t, NULL, w->lines), depth = 0;
-    struct open_slice open[NESTED_MAX];
-    const char *comma = "";
-    char name[512];
-    double end = 0;
-
-    snprintf(name, sizeof(name), "%s: %s", w->track->process, w->track->name);
-    fputs("{\"type\":\"evented\",\"name\":", w->out);
-    pb_write_json_text(w->out, name);
-    fputs(",\"unit\":\"milliseconds\",\"startValue\":0,\"events\":[", w->out);
-    for (size_t i = 0; i < w->track->n; i++) {
-        const struct pb_slice *s = pb_timeline_slice(w->t, w->track->first + i);
-        double from = ms_since(w, s->start), to = ms_since(w, s->end);
-        for (; depth && open[depth - 1].end <= from; depth--)
-            put_event(w, &comma, 'C', open[depth - 1].frame, open[depth - 1].end);
-        if (depth == NESTED_MAX)
-            continue;
-        to = depth && open[depth - 1].end < to ? open[depth - 1].end : to;
-        open[depth++] = (struct open_slice){base + s->what, to};
-        put_event(w, &comma, 'O', base + s->what, from);
-        end = to > end ? to : end;
-    }
-    for (; depth; depth--)
-        put_event(w, &comma, 'C', open[depth - 1].frame, open[depth - 1].end);
-    fprintf(w->out, "],\"endValue\":%.10g}", end);
-}
-
 /* The track with most running samples is shown first. */
 static size_t busiest(const struct pb_timeline *t)
 {
@@ -202,7 +156,7 @@ int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines)
     fputs("]},\n\"profiles\":[", out);
     for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
         const struct pb_track *track = pb_timeline_track(t, i);
-        double rate = track->of ? pb_profile_facts_of(track->of)->rate : 0;
+        double rate = pb_profile_facts_of(track->of)->rate;
         struct writing w = {.out = out,
                             .t = t,
                             .track = track,
@@ -211,10 +165,7 @@ int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines)
                             .start_ns = pb_timeline_start(t).monotonic_ns,
                             .stack = stack};
         fputs(i ? ",\n" : "\n", out);
-        if (track->of)
-            put_thread(&w);
-        else
-            put_row(&w);
+        put_thread(&w);
     }
     fputs("]}\n", out);
     return ferror(out) ? -EIO : 0;

@@ -1,5 +1,4 @@
-/* The timeline: tracks of several machines on one clock, rows with names, and what the writers make of them.
- */
+/* The timeline: tracks of several machines on one clock, and what the writers make of them. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,45 +70,6 @@ static char *speedscope(const struct pb_timeline *t)
     return text;
 }
 
-static void rows_with_names_stand_beside_the_threads(void **state)
-{
-    _cleanup_(profile_cleanup) struct pb_profile *p = machine(1, 500 * S, 1000000 * (int64_t)S, 3);
-    _cleanup_(timeline_cleanup) struct pb_timeline *t = NULL;
-    const int64_t utc = 1000000 * (int64_t)S;
-
-    assert_int_equal(pb_timeline_new(&t), 0);
-    assert_int_equal(pb_timeline_add_profile(t, p), 0);
-    int row = pb_timeline_add_track(t, 1, "rank 0", "stream 7");
-    assert_int_equal(row, 1);
-    assert_int_equal(pb_timeline_add_slice(t, 0, utc, S, "not on a thread"), -EINVAL);
-    /* Out of order, one within another, and one that reaches beyond the one it lies in. */
-    assert_int_equal(pb_timeline_add_slice(t, 1, utc + 2 * (int64_t)S, S, "gemm"), 0);
-    assert_int_equal(pb_timeline_add_slice(t, 1, utc, 2 * S, "step"), 0);
-    assert_int_equal(pb_timeline_add_slice(t, 1, utc + (int64_t)S, 5 * S, "copy"), 0);
-    assert_int_equal(pb_timeline_finish(t), 0);
-    const struct pb_track *track = pb_timeline_track(t, 1);
-    assert_null(track->of);
-    assert_int_equal(track->n, 3);
-    assert_string_equal(pb_timeline_text(t, pb_timeline_slice(t, track->first)->what), "step");
-    assert_int_equal(pb_timeline_slice(t, track->first)->start, 500 * S);
-
-    _cleanup_free_ char *text = speedscope(t);
-    /* Frames: three functions, then the texts of the row: its name, its process, gemm, step, copy. */
-    const char *events = "[{\"type\":\"O\",\"frame\":6,\"at\":0},{\"type\":\"O\",\"frame\":7,\"at\":1000},"
-                         "{\"type\":\"C\",\"frame\":7,\"at\":2000},{\"type\":\"C\",\"frame\":6,\"at\":2000},"
-                         "{\"type\":\"O\",\"frame\":5,\"at\":2000},{\"type\":\"C\",\"frame\":5,\"at\":3000}]";
-    assert_non_null(strstr(text, events));
-    assert_non_null(strstr(text, "\"name\":\"rank 0: stream 7\""));
-
-    _cleanup_free_ char *trace = NULL;
-    size_t size;
-    FILE *out = open_memstream(&trace, &size);
-    assert_int_equal(pb_write_perfetto(out, t), 0);
-    fclose(out);
-    assert_non_null(memmem(trace, size, "stream 7", 8));
-    assert_non_null(memmem(trace, size, "gemm", 4));
-}
-
 /* A thread that begins late, and one that waits in between: the time in which there is nothing is kept. */
 static void keeps_the_time_in_between_by_the_wall_clock_alone(void **state)
 {
@@ -133,7 +93,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(brings_machines_onto_one_clock),
-        cmocka_unit_test(rows_with_names_stand_beside_the_threads),
         cmocka_unit_test(keeps_the_time_in_between_by_the_wall_clock_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
