@@ -21,12 +21,6 @@ struct pb_agent {
 void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
                       const struct pb_frame *frame);
 
-/* The agent's tables for threads of the program (hooks, the Python module), from any thread; NULL: there is
- * no agent now. Handles from it may be used for ever: after detach they return errors. A run whose tables
- * were lent is retired at detach (table/arena.h), since nobody knows when the last thread has left an append;
- * others are closed. resident.c */
-struct pb_arena *pb_agent_lend_tables(void);
-
 /* The entry point, and the status struct whose address it returns: resident.c. Exported: tools find them by
  * name. */
 struct pb_agent_status;

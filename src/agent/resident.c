@@ -56,7 +56,6 @@
 
 /* A child of fork finds it open or closed, never in between. */
 static struct pb_arena *current_arena;
-static uint32_t tables_lent; /* threads of the program may be inside an append */
 /* Retired arenas in which a thread still held a row: released later. Used by the resident thread only. */
 #define RETIRED       16
 #define RELEASE_TRIES 20 /* a millisecond each */
@@ -131,13 +130,6 @@ static void hide_our_path(void)
     pb_fork_gate_each_object(rename_our_object, NULL);
 }
 
-struct pb_arena *pb_agent_lend_tables(void)
-{
-    /* close_tables does these two in the opposite order, so one of the threads sees the other. */
-    __atomic_store_n(&tables_lent, 1, __ATOMIC_SEQ_CST);
-    return __atomic_load_n(&current_arena, __ATOMIC_SEQ_CST);
-}
-
 /* Releases retired arenas, if possible. A row is held for nanoseconds, unless its thread is kept from
  * running. */
 static void release_retired(void)
@@ -168,10 +160,9 @@ static void close_tables(struct pb_agent *a)
 {
     /* A child forked at this moment must not touch memory that is being unmapped. */
     __atomic_store_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
-    /* If a thread of the program stays inside the recorder (50 ns, unless it is kept from running), the
-     * tables are treated as lent. */
+    /* A thread of the program may stay inside the recorder: 50 ns, unless it is kept from running. */
     int inside = pb_recorder_close() < 0;
-    if (a->arena && (__atomic_exchange_n(&tables_lent, 0, __ATOMIC_SEQ_CST) || inside))
+    if (a->arena && inside)
         retire_tables(a->arena);
     else
         pb_arena_close(a->arena);
@@ -386,7 +377,6 @@ static void in_forked_child(void)
     pb_halt_forget();
     pb_probes_forget();
     memset(retired, 0, sizeof(retired));
-    tables_lent = 0;
     residents = 0;
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;
     set_state(PB_AGENT_IDLE);
