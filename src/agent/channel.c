@@ -30,7 +30,7 @@ static void unlock(void)
     pb_unlock(PB_LOCK_CHANNELS);
 }
 
-struct pb_channel *pb_channel_find(uint64_t number)
+static struct pb_channel *find_channel(uint64_t number)
 {
     for (int i = 0; i < PB_CHANNELS; i++)
         if (number && pb_channel_places[i].number == number)
@@ -67,7 +67,7 @@ static void interrupter_failed(void *number, int error)
 {
     (void)error;
     lock();
-    struct pb_channel *c = pb_channel_find((uintptr_t)number);
+    struct pb_channel *c = find_channel((uintptr_t)number);
     if (c)
         c->interrupter_asked = 0;
     unlock();
@@ -102,7 +102,7 @@ void pb_channel_lose(struct pb_channel *c, const char *why)
 int pb_channel_begin(uint64_t number)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     int wanted = c && !c->gone && !c->closed;
     if (wanted)
         c->begun = 1;
@@ -113,7 +113,7 @@ int pb_channel_begin(uint64_t number)
 void pb_channel_describe(uint64_t number, const char **kind, const uint8_t **arguments, size_t *size)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     *kind = c ? c->kind : "";
     *arguments = c ? c->mapped + 2 * (size_t)PB_CHANNEL_WINDOW : (const uint8_t *)"";
     *size = c ? c->arguments_size : 0;
@@ -176,7 +176,7 @@ long pb_channel_read(uint64_t number, void *ret, size_t size, long timeout_ms)
     for (;;) {
         uint64_t to_grant = 0;
         lock();
-        struct pb_channel *c = pb_channel_find(number);
+        struct pb_channel *c = find_channel(number);
         if (!c) {
             unlock();
             return 0;
@@ -210,7 +210,7 @@ long pb_channel_write(uint64_t number, const void *data, size_t size, long timeo
 
     for (;;) {
         lock();
-        struct pb_channel *c = pb_channel_find(number);
+        struct pb_channel *c = find_channel(number);
         if (!c || c->gone || c->closed) {
             unlock();
             return -EPIPE;
@@ -250,7 +250,7 @@ static void close_locked(struct pb_channel *c, int status, const char *reason)
 void pb_channel_close(uint64_t number, int status, const char *reason)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     if (c)
         close_locked(c, status, reason);
     unlock();
@@ -270,7 +270,7 @@ void pb_channels_close(const char *reason)
 int pb_channel_ended(uint64_t number, char *ret, size_t size)
 {
     lock();
-    const struct pb_channel *c = pb_channel_find(number);
+    const struct pb_channel *c = find_channel(number);
     int ended = !c || c->gone || c->closed;
     if (ended && ret)
         snprintf(ret, size, "%s", c ? c->reason : "the channel is closed");
@@ -281,7 +281,7 @@ int pb_channel_ended(uint64_t number, char *ret, size_t size)
 int pb_channel_interrupted(uint64_t number)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     int interrupted = c && c->interrupt;
     if (c)
         c->interrupt = 0;
@@ -292,7 +292,7 @@ int pb_channel_interrupted(uint64_t number)
 void pb_channel_interrupt_code(uint64_t number)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     if (c && c->running)
         pb_channel_interrupt(c);
     unlock();
@@ -301,7 +301,7 @@ void pb_channel_interrupt_code(uint64_t number)
 int pb_channel_enter_code(uint64_t number, unsigned long ident)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     int r = c && !c->gone ? 0 : -EPIPE;
     if (r == 0) {
         c->running = 1;
@@ -318,7 +318,7 @@ int pb_channel_leave_code(uint64_t number)
 
     for (;;) {
         lock();
-        struct pb_channel *c = pb_channel_find(number);
+        struct pb_channel *c = find_channel(number);
         if (!c) {
             unlock();
             return interrupted;
@@ -340,7 +340,7 @@ int pb_channel_leave_code(uint64_t number)
 int pb_channel_claim(uint64_t number, unsigned long *ident)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     int r = c && c->running && c->interrupting ? 0 : -ENOENT;
     if (c)
         c->interrupter_asked = 0;
@@ -355,7 +355,7 @@ int pb_channel_claim(uint64_t number, unsigned long *ident)
 void pb_channel_unclaim(uint64_t number)
 {
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     if (c) {
         c->interrupters_there--;
         pb_channel_ring_bell(c);
@@ -368,7 +368,7 @@ void pb_channel_thread_end(uint64_t number, int status, const char *reason)
     struct pb_channel_memory memory = {0};
 
     lock();
-    struct pb_channel *c = pb_channel_find(number);
+    struct pb_channel *c = find_channel(number);
     if (c) {
         close_locked(c, status, reason);
         c->thread_ended = 1;

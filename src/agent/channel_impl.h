@@ -60,7 +60,6 @@ struct pb_channel {
 extern struct pb_channel pb_channel_places[PB_CHANNELS];
 
 /* The caller must hold the lock. */
-struct pb_channel *pb_channel_find(uint64_t number);
 void pb_channel_ring_bell(struct pb_channel *c); /* wakes the threads that wait for a change */
 void pb_channel_interrupt(struct pb_channel *c);
 void pb_channel_lose(struct pb_channel *c, const char *why); /* the client is gone */

@@ -146,17 +146,12 @@ int pb_fds_begin(char *why, size_t why_size)
     return -EMFILE;
 }
 
-int pb_fds_floor(void)
-{
-    return lowest;
-}
-
 int pb_fds_room(void)
 {
     return own_table || count_free(LEFT + 2) >= LEFT + 2;
 }
 
-int pb_fd_keep_here(int fd)
+static int keep_here(int fd)
 {
     struct stat st;
 
@@ -175,10 +170,10 @@ int pb_fd_keep_here(int fd)
 int pb_fd_keep(int fd)
 {
     if (fd < 0 || fd >= lowest)
-        return pb_fd_keep_here(fd);
+        return keep_here(fd);
     int moved = fcntl(fd, F_DUPFD_CLOEXEC, lowest), r = -errno;
     close(fd);
-    return moved < 0 ? r : pb_fd_keep_here(moved);
+    return moved < 0 ? r : keep_here(moved);
 }
 
 static struct kept *find_kept(int fd)

@@ -27,11 +27,6 @@ int pb_fds_leave_numbers(void);
  * closed. A negative fd is returned unchanged. */
 int pb_fd_keep(int fd);
 
-/* The lowest number for a kept descriptor that another module opens. */
-int pb_fds_floor(void);
-/* Keeps a descriptor opened at such a number. */
-int pb_fd_keep_here(int fd);
-
 /* Whether it is still the same file. */
 int pb_fd_ours(int fd);
 /* The same for all of them. */

@@ -98,7 +98,8 @@ pid_t pb_gil_holder(const struct pb_python *py)
     return l->native_id ? (pid_t)id : tid_of_pthread((uintptr_t)id);
 }
 
-void pb_gil_describe(pid_t tid, char *ret, size_t size)
+/* Writes "thread 4711 (main thread)" or "thread 4711 (its name)". */
+static void describe_thread(pid_t tid, char *ret, size_t size)
 {
     char path[64], name[32] = "";
 
@@ -137,7 +138,7 @@ void pb_gil_say_why(uint64_t timeout_ms, char *ret, size_t size)
     }
     pid_t tid = known ? pb_gil_holder(&py) : -ENOENT;
     if (tid > 0)
-        pb_gil_describe(tid, holder, sizeof(holder));
+        describe_thread(tid, holder, sizeof(holder));
     snprintf(ret, size, "the GIL could not be had within %.3g s: %s%s", (double)timeout_ms / 1e3,
              tid > 0          ? "it is held by "
              : tid == 0       ? "nobody holds it now, but threads pass it on too fast"

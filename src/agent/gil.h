@@ -13,8 +13,5 @@ struct pb_python;
 /* The holder's thread id, 0: not held, -ENOSYS: the layout of this version is not known. */
 pid_t pb_gil_holder(const struct pb_python *py);
 
-/* Writes "thread 4711 (main thread)" or "thread 4711 (its name)". */
-void pb_gil_describe(pid_t tid, char *ret, size_t size);
-
 /* A sentence that explains why the GIL was not available within that time. Uses Python and /proc. */
 void pb_gil_say_why(uint64_t timeout_ms, char *ret, size_t size);

@@ -101,11 +101,6 @@ int pb_query_next(struct pb_query *q, struct pb_sql_event *ret, struct pb_err *e
     return r;
 }
 
-int pb_query_fd(const struct pb_query *q)
-{
-    return pb_sql_fd(q->sql);
-}
-
 const struct pb_sql_source *pb_query_source(const struct pb_query *q, unsigned number)
 {
     return &q->sources.at[number];

@@ -29,9 +29,6 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
  * without a table. */
 int pb_query_next(struct pb_query *q, struct pb_sql_event *ret, struct pb_err *err);
 
-/* POLLIN: pb_query_next will not block for long. */
-int pb_query_fd(const struct pb_query *q);
-
 /* The source with the number in an event. */
 const struct pb_sql_source *pb_query_source(const struct pb_query *q, unsigned number);
 unsigned pb_query_nsources(const struct pb_query *q);

@@ -314,7 +314,7 @@ static int take_frames(struct reading *r, unsigned ways)
 {
     if (!r->t->python)
         return take_native(r, ways);
-    int result = pb_py_sample_with(r->s->py, &r->t->py, r->m, ways, r->stack, read_more, r);
+    int result = pb_py_sample(r->s->py, &r->t->py, r->m, ways, r->stack, read_more, r);
     r->t->way = r->stack->way;
     return result;
 }

@@ -14,7 +14,6 @@
  *   begin_through (remote/moment.c)   counts as well: each look asks the target's agent.
  *   wait_for_stop (remote/trace.c)    spins, then sleeps until the kernel wakes it: a stopped thread stands
  *                                     still for as long as its stop is not noticed.
- *   pb_native_capture                 stops a thread, or reads it asleep: the stop itself waits.
  *   archive_commit.c, archive_list.c  look once or twice more, without a wait: the race they lost is over.
  *   src/agent/                        uses nothing of base/. */
 #pragma once

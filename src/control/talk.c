@@ -156,8 +156,3 @@ int pb_talk_interrupt(struct pb_talk *talk)
 {
     return pb_client_signal(talk->client, PB_MSG_INTERRUPT, talk->id);
 }
-
-int pb_talk_finish(struct pb_talk *talk)
-{
-    return pb_client_signal(talk->client, PB_MSG_END, talk->id);
-}

@@ -46,6 +46,3 @@ long pb_talk_send(struct pb_talk *talk, const void *data, size_t size);
 
 /* Raises KeyboardInterrupt in the code that runs, before all bytes that wait. */
 int pb_talk_interrupt(struct pb_talk *talk);
-
-/* Ends the bytes from this side. Those of the other side still come. */
-int pb_talk_finish(struct pb_talk *talk);

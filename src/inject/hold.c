@@ -211,7 +211,8 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
     return r;
 }
 
-int pb_hold_restore(struct pb_hold *h)
+/* Restores the thread, registers last; it stays stopped. */
+static int restore_thread(struct pb_hold *h)
 {
     if (!h->begun || h->thread.execed)
         return 0;
@@ -236,7 +237,7 @@ static void let_go(struct pb_hold *h)
 
 void pb_hold_end(struct pb_hold *h)
 {
-    pb_hold_restore(h);
+    restore_thread(h);
     let_go(h);
     pb_step("thread released");
 }

@@ -59,9 +59,6 @@ int pb_hold_syscall(struct pb_hold *h, long nr, const uint64_t args[6], int64_t 
 int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, uint64_t stub,
                 uint64_t deadline, int *ret_signal);
 
-/* Restores the thread, registers last; it stays stopped. */
-int pb_hold_restore(struct pb_hold *h);
-
 /* Restores what is not yet restored and releases the thread. */
 void pb_hold_end(struct pb_hold *h);
 

@@ -11,9 +11,6 @@ struct pb_budget {
     size_t left;
 };
 
-/* Takes bytes from the budget. -ENOSPC: not enough are left. */
-int pb_budget_take(struct pb_budget *budget, size_t bytes);
-
 struct pb_keys {
     struct pb_interned *slots;
     size_t cap; /* a power of two */

@@ -47,7 +47,7 @@ void pb_proto_uint(struct pb_proto *p, unsigned field, uint64_t value)
     pb_proto_packed(p, value);
 }
 
-void pb_proto_bytes(struct pb_proto *p, unsigned field, const void *data, size_t len)
+static void put_bytes(struct pb_proto *p, unsigned field, const void *data, size_t len)
 {
     pb_proto_packed(p, (uint64_t)field << 3 | LENGTH);
     pb_proto_packed(p, len);
@@ -60,7 +60,7 @@ void pb_proto_bytes(struct pb_proto *p, unsigned field, const void *data, size_t
 
 void pb_proto_text(struct pb_proto *p, unsigned field, const char *text)
 {
-    pb_proto_bytes(p, field, text, strlen(text));
+    put_bytes(p, field, text, strlen(text));
 }
 
 size_t pb_proto_begin(struct pb_proto *p, unsigned field)

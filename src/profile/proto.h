@@ -18,7 +18,6 @@ void pb_proto_done(struct pb_proto *p);
 
 /* A varint field. The caller leaves out zeros where that means the same. */
 void pb_proto_uint(struct pb_proto *p, unsigned field, uint64_t value);
-void pb_proto_bytes(struct pb_proto *p, unsigned field, const void *data, size_t len);
 void pb_proto_text(struct pb_proto *p, unsigned field, const char *text);
 /* A number without a field, in a packed array. */
 void pb_proto_packed(struct pb_proto *p, uint64_t value);

@@ -243,7 +243,8 @@ bool pb_waiting_would_begin_anew(pid_t pid, const struct pb_waiting *w)
            socket_has_timeout(pid, fd, f->timeout == PB_TIMEOUT_SEND ? SO_SNDTIMEO : SO_RCVTIMEO);
 }
 
-void pb_interrupted_judge(long number, const uint64_t args[6], int64_t result, struct pb_interrupted *ret)
+/* Judges the result of a call. No side effects. `result` as the kernel has it in the stop. */
+static void judge_call(long number, const uint64_t args[6], int64_t result, struct pb_interrupted *ret)
 {
     const struct fact *f = number < 0 ? NULL : find_fact(number);
     bool restarts = result <= -KERNEL_RESTART_SYS && result >= -KERNEL_RESTART_NOHAND;
@@ -322,7 +323,7 @@ static int read_interrupted(pid_t pid, pid_t tid, const struct pb_waiting *befor
 
     int r = read_call(tid, &number, args, &result);
     if (r == 0)
-        pb_interrupted_judge(number, args, result, ret);
+        judge_call(number, args, result, ret);
     return r;
 }
 
@@ -457,7 +458,7 @@ static int read_interrupted(pid_t pid, pid_t tid, const struct pb_waiting *befor
                      !has_handler_returned(pid, &gpr)))
             number = (long)gpr.regs[8];
     }
-    pb_interrupted_judge(number, args, (int64_t)gpr.regs[0], ret);
+    judge_call(number, args, (int64_t)gpr.regs[0], ret);
     return 0;
 }
 

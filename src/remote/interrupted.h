@@ -62,9 +62,6 @@ struct pb_interrupted {
     int64_t result;
 };
 
-/* Judges the result of a call. No side effects. `result` as the kernel has it in the stop. */
-void pb_interrupted_judge(long number, const uint64_t args[6], int64_t result, struct pb_interrupted *ret);
-
 /* After any ptrace stop of thread tid, ours or a signal's: repairs the result if the thread is leaving such a
  * call. `before`: the call it waited in before the stop, NULL or number -1: not known. On aarch64, whose
  * kernel has forgotten the call by then, it tells a wait that the stop ended from one that a handler of the

@@ -63,20 +63,3 @@ int pb_mem_write(pid_t pid, uint64_t addr, const void *buf, size_t len)
         return (int)n;
     return (size_t)n == len ? 0 : -EFAULT;
 }
-
-int pb_mem_force(pid_t pid, uint64_t addr, const void *buf, size_t len)
-{
-    ssize_t n = copy_through_file(pid, O_WRONLY, addr, (void *)(uintptr_t)buf, len);
-    if (n < 0)
-        return (int)n;
-    return (size_t)n == len ? 0 : -EFAULT;
-}
-
-int pb_mem_read_str(pid_t pid, uint64_t addr, char *buf, size_t size)
-{
-    ssize_t n = pb_mem_read_some(pid, addr, buf, size - 1);
-    if (n < 0)
-        return (int)n;
-    buf[n] = '\0';
-    return (int)strlen(buf);
-}

@@ -11,12 +11,5 @@
 int pb_mem_read(pid_t pid, uint64_t addr, void *buf, size_t len);
 int pb_mem_write(pid_t pid, uint64_t addr, const void *buf, size_t len);
 
-/* Writes also where the mapping is read-only and private (the writer gets its copy of the page), as a
- * debugger does; the caller traces the process. */
-int pb_mem_force(pid_t pid, uint64_t addr, const void *buf, size_t len);
-
 /* As many bytes as are mapped from addr on, up to len. Returns how many. */
 ssize_t pb_mem_read_some(pid_t pid, uint64_t addr, void *buf, size_t len);
-
-/* A C string of at most size - 1 bytes, always ended by NUL in buf. Returns its length. */
-int pb_mem_read_str(pid_t pid, uint64_t addr, char *buf, size_t size);

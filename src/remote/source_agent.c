@@ -317,7 +317,8 @@ static int connect_to(const struct pb_procinfo *process, struct pb_client *ret, 
                  : 0;
 }
 
-int pb_source_agent(const struct pb_procinfo *process, struct pb_source *ret, struct pb_err *err)
+/* -ENOENT: it has no agent that we can reach. */
+static int open_through_agent(const struct pb_procinfo *process, struct pb_source *ret, struct pb_err *err)
 {
     struct agent *agent = calloc(1, sizeof(*agent));
     struct pb_piece nothing = {0};
@@ -352,7 +353,7 @@ int pb_source_open(pid_t pid, struct pb_source *ret, struct pb_err *err)
         return r;
     if (pb_procinfo_read(pid, &process, NULL) < 0)
         return r;
-    int through = pb_source_agent(&process, ret, &why);
+    int through = open_through_agent(&process, ret, &why);
     if (through == 0)
         return 0;
     if (through != -ENOENT)

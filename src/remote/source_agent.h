@@ -12,8 +12,5 @@ struct pb_err;
 struct pb_procinfo;
 struct pb_source;
 
-/* -ENOENT: it has no agent that we can reach. */
-int pb_source_agent(const struct pb_procinfo *process, struct pb_source *ret, struct pb_err *err);
-
 /* By the first way that is allowed: process_vm_readv, /proc/PID/mem, the agent. */
 int pb_source_open(pid_t pid, struct pb_source *ret, struct pb_err *err);

@@ -24,7 +24,7 @@ static int64_t system_clock(clockid_t which)
     return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
 }
 
-int64_t pb_clock_real(void)
+static int64_t real_now(void)
 {
     return system_clock(CLOCK_REALTIME);
 }
@@ -176,7 +176,7 @@ void pb_clock_both(int64_t *mono, int64_t *real)
     int64_t best = INT64_MAX;
 
     for (int i = 0; i < BOTH_MAX && best > BOTH_NS; i++) {
-        int64_t before = pb_clock_mono(), wall = pb_clock_real(), gap = pb_clock_mono() - before;
+        int64_t before = pb_clock_mono(), wall = real_now(), gap = pb_clock_mono() - before;
         if (gap < 0 || gap >= best)
             continue;
         best = gap;
@@ -185,6 +185,6 @@ void pb_clock_both(int64_t *mono, int64_t *real)
     }
     if (best == INT64_MAX) {
         *mono = pb_clock_mono();
-        *real = pb_clock_real();
+        *real = real_now();
     }
 }

@@ -13,9 +13,6 @@
  * replaced. */
 int64_t pb_clock_mono(void);
 
-/* CLOCK_REALTIME, ns. */
-int64_t pb_clock_real(void);
-
 /* Both clocks at one moment, so that their difference converts one into the other. A thread may lose its CPU
  * between two reads: the wall clock is read between two reads of the monotonic one, again until those are
  * close, and the closest of a few tries counts. Signal-safe. */

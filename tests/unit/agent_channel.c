@@ -206,7 +206,7 @@ static void bytes_come_back_in_order_and_both_sides_end(void **state)
     struct pb_talk_event event = next_event(&o);
     assert_int_equal(event.type, PB_TALK_DATA);
     assert_memory_equal(event.data, "interrupted", 11);
-    assert_int_equal(pb_talk_finish(&o.talk), 0);
+    assert_int_equal(pb_client_signal(&o.client, PB_MSG_END, o.talk.id), 0);
     event = next_event(&o);
     assert_int_equal(event.type, PB_TALK_END);
     assert_int_equal(event.status, 0);

@@ -379,11 +379,6 @@ int pb_sql_next(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err)
     return r;
 }
 
-int pb_sql_fd(const struct pb_sql *t)
-{
-    return t->slot.socket;
-}
-
 const struct pb_sql_stats *pb_sql_stats_of(const struct pb_sql *t)
 {
     return &t->stats;

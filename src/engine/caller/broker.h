@@ -111,9 +111,6 @@ int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err
  * are wrong; -EPERM: they do more than read; -ETIMEDOUT; -ECANCELED. Rows before a failure are valid. */
 int pb_sql_next(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err);
 
-/* To poll for the next event (POLLIN) instead of waiting in pb_sql_next. */
-int pb_sql_fd(const struct pb_sql *t);
-
 /* Complete when the query has ended. */
 const struct pb_sql_stats *pb_sql_stats_of(const struct pb_sql *t);
 

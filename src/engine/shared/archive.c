@@ -245,7 +245,8 @@ int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *
 
 /* --- text --- */
 
-void pb_archive_escape(FILE *out, const char *text)
+/* Writes a text as one component of a path or one field of a line: separators become %XX. */
+static void put_escaped(FILE *out, const char *text)
 {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
@@ -283,7 +284,7 @@ int pb_archive_partition(const char *job, const char *node, const char *rank, ch
     for (int i = 0; i < 3; i++) {
         fputs(names[i], out);
         if (values[i][0])
-            pb_archive_escape(out, values[i]);
+            put_escaped(out, values[i]);
         else
             fputs(NO_VALUE, out);
     }
@@ -334,7 +335,7 @@ void pb_archive_columns_write(FILE *out, const struct pb_archive_columns *column
         fprintf(out, "%d\t%s", (int)c->type, c->late ? "late" : "-");
         for (int k = 0; k < 3; k++) {
             putc('\t', out);
-            pb_archive_escape(out, texts[k]);
+            put_escaped(out, texts[k]);
         }
         putc('\n', out);
     }

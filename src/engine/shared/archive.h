@@ -80,9 +80,7 @@ int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *
 /* probing/archive in the user's data directory. -ENOENT: there is no home. */
 int pb_archive_folder_usual(char *ret, size_t size);
 
-/* Writes a text as one component of a path or one field of a line: separators become %XX. */
-void pb_archive_escape(FILE *out, const char *text);
-/* Decodes it in place. */
+/* Decodes, in place, the %XX for separators in a component of a path or a field of a line. */
 void pb_archive_unescape(char *text);
 
 /* job=J/node=N/rank=R; an empty value becomes Hive's name for NULL. */

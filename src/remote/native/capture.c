@@ -17,9 +17,6 @@ enum {
     RED_ZONE = 128, /* what a leaf may keep below its stack pointer */
 };
 
-#define STOP_WITHIN_NS (100 * PB_NS_PER_MS)
-#define TRIES          10 /* for a thread that keeps sleeping and waking */
-
 void pb_capture_done(struct pb_capture *c)
 {
     for (unsigned i = 0; i < PB_CAPTURE_PARTS; i++)
@@ -122,31 +119,6 @@ int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c)
     int r = n->source->ops->registers ? n->source->ops->registers(n->source, tid, c)
                                       : pb_native_registers(tid, c);
     return r < 0 ? r : copy_stack(n, c);
-}
-
-int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err)
-{
-    pid_t pid = n->source->pid;
-    uint64_t began = 0;
-    int signal, r = -EINPROGRESS;
-
-    for (int i = 0; i < TRIES && r == -EINPROGRESS; i++) {
-        began = pb_now_ns();
-        r = pb_trace_stop(pid, tid, -1, STOP_WITHIN_NS, &signal);
-        /* A stop would make its wait longer: it is read asleep. */
-        if (r == -EINPROGRESS && pb_native_peek(n, tid, c) == 0)
-            return 0;
-    }
-    if (r < 0)
-        return pb_fail(err, r, "cannot stop thread %d: %s", tid, strerror(-r));
-    r = pb_native_copy(n, tid, c);
-    pb_trace_let_go(pid, tid, signal);
-    c->held_ns = pb_now_ns() - began;
-    if (r == -ENOTSUP)
-        return pb_fail(err, r, "thread %d runs 32-bit code, which is not unwound", tid);
-    if (r < 0)
-        return pb_fail(err, r, "cannot read the stack of thread %d: %s", tid, strerror(-r));
-    return 0;
 }
 
 /* Parses "7 0x.. 0x.. 0x.. 0x.. 0x.. 0x.. SP PC" in a system call, "-1 SP PC" outside of one, "running". */

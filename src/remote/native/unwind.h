@@ -60,10 +60,6 @@ void pb_capture_done(struct pb_capture *c);
  * caller's other reads. About 10 us and 0.1 us a KiB of stack. */
 int pb_native_copy(struct pb_native *n, pid_t tid, struct pb_capture *c);
 
-/* Stops the thread, copies, releases it. -ESRCH: it ended; -EPERM: not allowed, or it has another tracer;
- * -ETIMEDOUT: it did not stop within 100 ms (it is released as soon as it does: remote/trace.h). */
-int pb_native_capture(struct pb_native *n, pid_t tid, struct pb_capture *c, struct pb_err *err);
-
 /* Copies only the stack of a thread that the caller knows not to run (PB_WAY_ASLEEP of remote/moment.h) and
  * whose pc and sp it knows. Otherwise as pb_native_peek. */
 int pb_native_copy_asleep(struct pb_native *n, pid_t tid, uint64_t pc, uint64_t sp, struct pb_capture *c);

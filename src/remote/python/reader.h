@@ -110,14 +110,11 @@ bool pb_py_waits_for_gil(struct pb_py *py, const struct pb_py_thread *t, uint64_
 int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_stack *stack);
 
 /* The same within a moment: tries the ways in order until one proves the reading. -EAGAIN: refused, no
- * allowed way could prove it; else as pb_moment_begin and pb_py_stack. stack->way is the way used. */
+ * allowed way could prove it; else as pb_moment_begin and pb_py_stack. stack->way is the way used. `more`, or
+ * NULL, reads other data of that moment (locals, names) before it ends; it is called again whenever a reading
+ * was discarded, and its result is returned. */
 int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
-                 struct pb_py_stack *stack);
-
-/* The same, and `more` reads other data of that moment (locals, names) before it ends; it is called again
- * whenever a reading was discarded. Returns its result. */
-int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
-                      struct pb_py_stack *stack, int (*more)(void *arg), void *arg);
+                 struct pb_py_stack *stack, int (*more)(void *arg), void *arg);
 
 /* The stack of a thread that runs on that CPU, copied in an interrupt of it (remote/bpf.h): correct without a
  * moment, and without a stop. -EAGAIN: it does not run there; -ENODATA: the copy does not hold all of it

@@ -428,12 +428,6 @@ int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_sta
     return r;
 }
 
-int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
-                 struct pb_py_stack *stack)
-{
-    return pb_py_sample_with(py, t, m, ways, stack, NULL, NULL);
-}
-
 /* A reading of one stack, and of what belongs to the same moment. */
 struct sample {
     struct pb_py *py;
@@ -453,8 +447,8 @@ static int read_sample(void *arg)
     return r == 0 && s->more ? s->more(s->arg) : r;
 }
 
-int pb_py_sample_with(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
-                      struct pb_py_stack *stack, int (*more)(void *arg), void *arg)
+int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_moment *m, unsigned ways,
+                 struct pb_py_stack *stack, int (*more)(void *arg), void *arg)
 {
     struct sample s = {py, t, stack, more, arg};
 

@@ -13,9 +13,11 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "remote/native/process.h"
 #include "remote/native/unwind.h"
 #include "remote/source.h"
 #include "remote/threads.h"
+#include "remote/trace.h"
 
 /* A thread, captured, unwound and described. */
 struct stack {
@@ -36,6 +38,7 @@ struct stacks {
 
 enum {
     MAX_FRAMES = 32768, /* of one stack */
+    TRIES = 10,         /* for a thread that keeps sleeping and waking */
 };
 
 static void release_stacks(struct stacks *stacks)
@@ -69,7 +72,22 @@ static int capture(struct pb_native *n, const struct stack *t, bool no_stop, str
 {
     if (no_stop || t->state == 'D')
         return pb_native_peek(n, t->tid, c);
-    return pb_native_capture(n, t->tid, c, NULL);
+    pid_t pid = n->source->pid;
+    int signal, r = -EINPROGRESS;
+    uint64_t began = 0;
+    for (int i = 0; i < TRIES && r == -EINPROGRESS; i++) {
+        began = pb_now_ns();
+        r = pb_trace_stop(pid, t->tid, -1, 100 * PB_NS_PER_MS, &signal);
+        /* A stop would make its wait longer: it is read asleep. */
+        if (r == -EINPROGRESS && pb_native_peek(n, t->tid, c) == 0)
+            return 0;
+    }
+    if (r < 0)
+        return r;
+    r = pb_native_copy(n, t->tid, c);
+    pb_trace_let_go(pid, t->tid, signal);
+    c->held_ns = pb_now_ns() - began;
+    return r;
 }
 
 /* Program counters of all threads, one after the other. */

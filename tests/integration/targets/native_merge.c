@@ -65,7 +65,7 @@ static int take(struct pb_py *py, pid_t pid, const struct pb_py_thread *t, struc
     int r = pb_moment_open(pid, t->tid, &s->moment);
     if (r < 0)
         return r;
-    r = pb_py_sample_with(py, t, &s->moment, PB_WAY_STOPPED, &stack, copy, s);
+    r = pb_py_sample(py, t, &s->moment, PB_WAY_STOPPED, &stack, copy, s);
     pb_moment_close(&s->moment);
     if (r < 0 || stack.n > 2 * FRAMES)
         return r;

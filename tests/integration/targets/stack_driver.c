@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     uint64_t begin = pb_now_ns(), reading = 0;
     for (long i = 0; i < atol(argv[3]); i++) {
         uint64_t start = pb_now_ns();
-        int r = pb_py_sample(py, &copy, &m, ways_of(argv[4]), &stack);
+        int r = pb_py_sample(py, &copy, &m, ways_of(argv[4]), &stack, NULL, NULL);
         reading += pb_now_ns() - start;
         if (r == -EAGAIN)
             refused++;
