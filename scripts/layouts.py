@@ -1,11 +1,12 @@
-"""Writes src/remote/python/layout_3_*.c from the headers of the CPythons on this machine.
+"""Writes src/remote/python/layouts.inc from the headers of the CPythons on this machine: a row a field, a column a version.
 
 scripts/layouts.py [--check] [INTERPRETER | FOLDER...]    default: every interpreter that tests/integration/interpreters.py finds
 
 A folder is one that holds Python.h, for versions that do not run here. Each field is an expression over the headers of
-one version; a small program compiled against them prints the table, and from 3.13 on where _Py_DebugOffsets has each
-field, once more for the free-threaded build (layout_3_*t.c), which the same headers describe. Tables of 3.4 and 3.5 are that
-of 3.6 with what their public headers have elsewhere. --check writes nothing and fails where a file differs. 64-bit Linux only.
+one version; a small program compiled against them prints the column, and from 3.13 on where _Py_DebugOffsets has each
+field, once more for the free-threaded build (3.13t), which the same headers describe. The columns of 3.4 and 3.5 are that
+of 3.6 with what their public headers have elsewhere. Columns of versions that are not here stay as they are. --check writes
+nothing and fails where the file differs. 64-bit Linux only.
 """
 import re
 import subprocess
@@ -17,8 +18,7 @@ TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "tests/integration"))
 import interpreters  # noqa: E402
 
-FOLDER = TOP / "src/remote/python"
-CLANG_FORMAT = TOP / "build/venv/bin/clang-format"
+TABLE = TOP / "src/remote/python/layouts.inc"
 
 HEADERS = """
 #define Py_BUILD_CORE 1
@@ -96,8 +96,8 @@ class Only(str):
 
 
 FIELDS = {
-    "frames": [(ALWAYS, '"PB_PY_FRAMES_HEAP"'), ((3, 11), '"PB_PY_FRAMES_CFRAME"'), ((3, 13), '"PB_PY_FRAMES_TSTATE"')],
-    "lines": [(ALWAYS, '"PB_PY_LINES_LNOTAB"'), ((3, 10), '"PB_PY_LINES_LINETABLE"'), ((3, 11), '"PB_PY_LINES_LOCATIONS"')],
+    "frames": [(ALWAYS, '"HEAP"'), ((3, 11), '"CFRAME"'), ((3, 13), '"TSTATE"')],
+    "lines": [(ALWAYS, '"LNOTAB"'), ((3, 10), '"LINETABLE"'), ((3, 11), '"LOCATIONS"')],
     "tagged": [(ALWAYS, None), ((3, 14), "1")],
     "kind_shift": plain("kind_shift()"),
     "lasti_units": [(ALWAYS, None), ((3, 10), "1"), ((3, 11), None)],
@@ -256,7 +256,7 @@ DEBUG = {
 
 # What 3.4 and 3.5 have elsewhere than 3.6, by their public headers: co_firstlineno stood before co_lnotab, a dict had no version
 # tag and its entries lay in the hash table itself, lines only counted upwards.
-OLDER = {"lines": "PB_PY_LINES_UNSIGNED", "code.first_line": 112, "code.lines": 120, "dict.keys": 24, "dict.values": 32}
+OLDER = {"lines": "UNSIGNED", "code.first_line": "112", "code.lines": "120", "dict.keys": "24", "dict.values": "32"}
 
 
 def chosen(cases, version):
@@ -264,6 +264,7 @@ def chosen(cases, version):
 
 
 def program(version, free):
+    """A program that prints a column, "NAME VALUE" a line, and then "told NAME OFFSET"."""
     lines = []
     for name, cases in FIELDS.items():
         expression = chosen(cases, version)
@@ -271,13 +272,9 @@ def program(version, free):
             continue
         if expression is not None and (free or not isinstance(expression, Only)):
             form, cast = ("%s", "") if expression.startswith('"') else ("%u", "(unsigned)")
-            lines.append(f'    printf("    .{name} = {form},\\n", {cast}{expression});')
-    lines.append('    puts("};");')
+            lines.append(f'    printf("{name} {form}\\n", {cast}{expression});')
     if version >= (3, 13) and not free:  # the free-threaded build has the same
-        lines.append(f'    puts("const struct pb_py_told pb_py_told_3_{version[1]}[] = {{");')
-        lines += [f'    printf("    {{offsetof(struct pb_py_layout, {ours}), %u}},\\n", '
-                  f'(unsigned)offsetof(_Py_DebugOffsets, {its}));' for ours, its in DEBUG.items()]
-        lines.append('    puts("    {0, 0},\\n};");')
+        lines += [f'    printf("told {ours} %u\\n", (unsigned)offsetof(_Py_DebugOffsets, {its}));' for ours, its in DEBUG.items()]
     body = "\n".join(lines)
     return f"{HEADERS}\nint main(void)\n{{\n{body}\n    return 0;\n}}\n"
 
@@ -300,85 +297,115 @@ def offsets(include, version, free):
         build = ["-DPy_GIL_DISABLED=1"] if free else []
         subprocess.run(["cc", "-w", *build, f"-I{include}", f"-I{include}/internal", f"-I{include.parent}", source, "-o", binary],
                        check=True)
-        return subprocess.run([binary], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+        printed = subprocess.run([binary], check=True, stdout=subprocess.PIPE, universal_newlines=True).stdout
+    return dict(line.rsplit(" ", 1) for line in printed.splitlines())
 
 
-def by_machine(include, version, free, fields):
-    """The same fields, those that aarch64 has elsewhere (its pthread_mutex_t is longer) with both offsets: its program cannot
-    run here, so they are read from the assembly of an array."""
-    names = [name for name in re.findall(r"(?m)^    \.([a-z_.]+) = \d+,$", fields) if name != "kind_shift"]
+def on_aarch64(include, version, fields):
+    """The fields that aarch64 has elsewhere (its pthread_mutex_t is longer): its program cannot run here, so they are read from
+    the assembly of an array."""
+    names = [name for name, value in fields.items() if value.isdigit() and name != "kind_shift"]
     values = ", ".join(str(chosen(FIELDS[name], version)) for name in names)
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder, "layout.c"), Path(folder, "layout.s")
         source.write_text(f"{HEADERS}\nconst unsigned offsets_here[] = {{{values}, 0x7fff1234}};\n")
-        build = ["-DPy_GIL_DISABLED=1"] if free else []
         Path(folder, "crypt.h").touch()  # Python.h includes it up to 3.10, and no layout needs it
         # Debian keeps pyconfig.h in a folder of each machine. What this one's says of sizes is true of aarch64 too.
         for pyconfig in include.parent.glob(f"x86_64-linux-gnu/{include.name}/pyconfig.h"):
             Path(folder, "aarch64-linux-gnu", include.name).mkdir(parents=True)
             Path(folder, "aarch64-linux-gnu", include.name, "pyconfig.h").symlink_to(pyconfig)
-        subprocess.run([sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.36", "-w", "-S", "-O1", *build,
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.36", "-w", "-S", "-O1",
                         f"-I{include}", f"-I{include}/internal", f"-I{folder}", source, "-o", out], check=True)
         words = re.search(r"offsets_here:\n((?:\s+\.word\s.*\n)+)", out.read_text()).group(1)
     there = [int(word, 0) for word in re.findall(r"\.word\s+(\w+)", words)]
     assert len(there) == len(names) + 1 and there[-1] == 0x7fff1234, words
-    for name, value in zip(names, there):
-        fields = re.sub(rf"(?m)^    \.{re.escape(name)} = (?!{value},)(\d+),$", rf"    .{name} = PB_BY_MACHINE(\1, {value}),", fields)
-    return fields
+    return {name: str(value) for name, value in zip(names, there) if str(value) != fields[name]}
 
 
-def text_of(name, release, version, fields, flags):
-    text = f"""/* layout_{name}: see layout.h. Written by scripts/layouts.py from the headers of
- * CPython {release}. */
-#include <stddef.h>
-
-#include "remote/python/layout.h"
-
-const struct pb_py_layout pb_py_layout_{name} = {{
-    .version = 0x{version[0]:02x}{version[1]:02x},
-{flags}{fields}
-"""
-    done = subprocess.run([CLANG_FORMAT, "--assume-filename", FOLDER / "x.c"], input=text, check=True, stdout=subprocess.PIPE,
-                          universal_newlines=True)
-    return FOLDER / f"layout_{name}.c", done.stdout
-
-
-def older(fields):
-    """The fields of 3.6 as 3.4 and 3.5 have them."""
-    for name, value in OLDER.items():
-        fields, n = re.subn(rf"(?m)^    \.{re.escape(name)} = .*,$", f"    .{name} = {value},", fields)
-        assert n == 1, name
-    return fields
-
-
-def tables_of(include):
+def columns_of(include):
+    """(name, the release whose headers it is of, its fields, those that aarch64 has elsewhere)"""
     release = version_of(include)
     version = tuple(map(int, release.split(".")[:2]))
-    name = f"{version[0]}_{version[1]}"
-    fields = offsets(include, version, False)
-    if (3, 7) <= version <= (3, 11):  # later ones tell their own, or have none of these fields
-        fields = by_machine(include, version, False, fields)
-    yield text_of(name, release, version, fields, "    .verified = true,\n")
+    name = f"{version[0]}.{version[1]}"
+    head = {"version": f"0x{version[0]:02x}{version[1]:02x}", "verified": "1"}
+    found = offsets(include, version, False)
+    fields = {**head, **found}
+    # Later ones tell their own, or have none of these fields.
+    yield name, release, fields, on_aarch64(include, version, found) if (3, 7) <= version <= (3, 11) else {}
     if version >= (3, 13):
-        yield text_of(f"{name}t", release, version, offsets(include, version, True),
-                      "    .verified = true,\n    .free_threaded = true,\n")
+        yield f"{name}t", release, {**head, "free_threaded": "1", **offsets(include, version, True)}, {}
     if version == (3, 6):
         for minor in (4, 5):
-            yield text_of(f"3_{minor}", f"{release} and what 3.{minor} has elsewhere", (3, minor), older(fields), "")
+            yield f"3.{minor}", f"{release}, and what it has elsewhere", {**fields, "version": f"0x030{minor}", "verified": "0", **OLDER}, {}
+
+
+COLUMNS = [*(f"3.{minor}" for minor in range(4, 16)), "3.13t", "3.14t", "3.15t"]
+TOLD = ["3.13", "3.14", "3.15"]
+ROWS = ["version", "verified", "free_threaded", *FIELDS]
+
+
+def read_table(text):
+    """{column: (release, fields, on aarch64)} of the file as it is."""
+    table = {name: [release, {}, {}] for name, release in re.findall(r"^ \*   (3\.\d+t?) +CPython (.*?)(?: \*/)?$", text, re.M)}
+    aarch64 = False
+    for line in text.splitlines():
+        row = re.match(r" +(FIELD|TOLD)\(([\w.]+), (.*)\)", line)
+        aarch64 = line.startswith("#ifdef") or aarch64 and not line.startswith("#else")
+        if row:
+            told = row[1] == "TOLD"
+            for column, value in zip(TOLD if told else COLUMNS, map(str.strip, row[3].split(","))):
+                table[column][2 if aarch64 else 1][("told " if told else "") + row[2]] = value
+    return table
+
+
+def row_of(kind, name, cells, width):
+    return f"    {kind}({name}, ".ljust(34) + ", ".join(cell.rjust(width) for cell in cells) + ")"
+
+
+def rows(kind, names, columns, prefix="", width=4):
+    return [row_of(kind, name, [column.get(prefix + name, "0") for column in columns], width) for name in names]
+
+
+def text_of(table):
+    columns = [table[name][1] for name in COLUMNS]
+    machine = [name for name in ROWS if any(name in table[column][2] for column in COLUMNS)]
+    there = [{**fields, **elsewhere} for _, fields, elsewhere in (table[name] for name in COLUMNS)]
+    both = [name for name in ROWS if name not in machine]
+    releases = "\n".join(f" *   {name:<6} CPython {table[name][0]}" for name in COLUMNS)
+
+    def macro(name, word, lines):
+        return " \\\n".join([f"#define {name}({word})", *lines])
+
+    return f"""/* layouts: the offsets of fields in CPython's structures, a row a field, a column a version; see layout.h.
+ * Written by scripts/layouts.py from the headers of these releases, in the order of the columns:
+{releases} */
+{macro("PB_PY_FIELDS", "FIELD", rows("FIELD", both, columns))}
+
+#ifdef __aarch64__ /* its pthread_mutex_t is longer */
+{macro("PB_PY_FIELDS_OF_MACHINE", "FIELD", rows("FIELD", machine, there))}
+#else
+{macro("PB_PY_FIELDS_OF_MACHINE", "FIELD", rows("FIELD", machine, columns))}
+#endif
+
+/* Where _Py_DebugOffsets of {", ".join(TOLD)} has a field. */
+{macro("PB_PY_TOLD", "TOLD", rows("TOLD", DEBUG, [table[name][1] for name in TOLD], "told "))}
+"""
 
 
 def main():
     check = "--check" in sys.argv[1:]
     wanted = [word for word in sys.argv[1:] if word != "--check"] or interpreters.INTERPRETERS
-    # Two releases of one minor version: the later one that has headers writes the file.
+    before = TABLE.read_text()
+    table = read_table(before)
+    # Two releases of one minor version: the later one that has headers makes the column.
     includes = [include for include in map(include_dir, wanted) if (include / "Python.h").exists()]
-    tables = dict(table for include in includes for table in tables_of(include))
-    stale = [path.name for path, text in tables.items() if not path.exists() or path.read_text() != text]
+    made = {name: column for include in includes for name, *column in columns_of(include)}
+    differ = [name for name in made if text_of({**table, name: made[name]}) != before]
+    text = text_of({**table, **made})
     if not check:
-        for path, text in tables.items():
-            path.write_text(text)
-    print(f"layouts: {len(tables)} tables, {len(stale)} {'differ' if check else 'written anew'}: {' '.join(stale)}")
-    return 1 if check and stale else 0
+        TABLE.write_text(text)
+    print(f"layouts: {len(made)} columns, {len(differ)} {'differ' if check else 'written anew'}: {' '.join(differ)}")
+    return 1 if check and text != before else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 /* pylayout: the offsets of the few fields of CPython's structures that the agent reads itself, on LP64 Linux;
- * the same on x86-64 and aarch64. Copies from src/remote/python/layout_3_*.c, which scripts/layouts.py writes
+ * the same on x86-64 and aarch64. Copies from src/remote/python/layouts.inc, which scripts/layouts.py writes
  * from the headers (the agent may not include remote/); tests/lint compares the two. Builds with other
  * structures (debug builds) have no table that fits: gil.c and frames.c compare with the C API first. */
 #pragma once

@@ -120,16 +120,13 @@ static void read_heap(struct pb_py *py)
 /* What a process of a version that tells its offsets would tell, by its table. */
 static void tell(const struct pb_py_layout *l, uint8_t told[PB_PY_OFFSETS_SIZE])
 {
-    const struct pb_py_told *all = l->version == 0x030d   ? pb_py_told_3_13
-                                   : l->version == 0x030e ? pb_py_told_3_14
-                                                          : pb_py_told_3_15;
     uint64_t head[] = {0, (uint64_t)l->version << 16, l->free_threaded};
 
     memset(told, 0, PB_PY_OFFSETS_SIZE);
     memcpy(told, head, sizeof(head));
     memcpy(told, PB_PY_COOKIE, strlen(PB_PY_COOKIE));
-    for (; all->theirs; all++)
-        memcpy(told + all->theirs, (const char *)l + all->ours, sizeof(uint32_t));
+    for (const struct pb_py_told *t = pb_py_told; t->theirs[0]; t++)
+        memcpy(told + t->theirs[pb_py_told_column(l->version)], (const char *)l + t->ours, sizeof(uint32_t));
 }
 
 /* A layout as the process tells it: the true one, with some words as the input has them. Where it is refused
@@ -277,9 +274,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < sizeof(*in))
         return 0;
-    while (pb_py_layouts[nlayouts])
+    while (pb_py_layouts[nlayouts].version)
         nlayouts++;
-    const struct pb_py_layout *table = pb_py_layouts[(in->version & 127) % nlayouts];
+    const struct pb_py_layout *table = &pb_py_layouts[(in->version & 127) % nlayouts];
     const struct pb_py_layout layout = take_layout(table, in);
     bool honest = in->version & 128 && table->version >= 0x030d;
     if (!honest && size < sizeof(*in) + 64)

@@ -1,5 +1,11 @@
 """The agent's copy of CPython's offsets (src/agent/pylayout.c) says the same as the tables made from the headers."""
 import re
+import sys
+
+from source import TOP
+
+sys.path.insert(0, str(TOP / "scripts"))
+import layouts  # noqa: E402
 
 # Field of the agent -> field of the table.
 FIELDS = {"interp_gil": "interp.gil", "thread_id": "tstate.thread_id", "native_id": "tstate.native_id", "top": "tstate.frame",
@@ -11,10 +17,10 @@ FIELDS = {"interp_gil": "interp.gil", "thread_id": "tstate.thread_id", "native_i
 def test_the_agent_s_offsets_are_those_of_the_tables(top):
     rows = re.findall(r"\{(\.minor = [^{}]*)\}", (top / "src/agent/pylayout.c").read_text())
     assert len(rows) == 10
+    table = layouts.read_table(layouts.TABLE.read_text())
     for row in rows:
         ours = {name: int(value) for name, value in re.findall(r"\.(\w+) = (\d+)", row)}
-        table = (top / f"src/remote/python/layout_3_{ours['minor']}.c").read_text()
-        theirs = dict(re.findall(r"\.([\w.]+) = (\d+)", table))
+        theirs = table[f"3.{ours['minor']}"][1]
         for name, value in ours.items():
             if name in FIELDS:
                 assert value == int(theirs[FIELDS[name]]), f"3.{ours['minor']}: {name}"

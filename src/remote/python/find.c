@@ -104,9 +104,9 @@ static int try_tables(struct pb_py *py, const struct place *p, bool force)
 
     if (named && (named->version < OLDEST_WITH_RUNTIME) == !p->runtime && try_table(py, named, p))
         return 0;
-    for (size_t i = 0; !p->exact && pb_py_layouts[i] && pb_py_layouts[i]->version < FIRST_THAT_TELLS; i++)
-        if ((pb_py_layouts[i]->version < OLDEST_WITH_RUNTIME) == !p->runtime &&
-            try_table(py, pb_py_layouts[i], p))
+    for (size_t i = 0; !p->exact && pb_py_layouts[i].version < FIRST_THAT_TELLS; i++)
+        if ((pb_py_layouts[i].version < OLDEST_WITH_RUNTIME) == !p->runtime &&
+            try_table(py, &pb_py_layouts[i], p))
             return 0;
     if (!force || !p->version)
         return -ENOTSUP;
@@ -134,8 +134,8 @@ static int fall_back(struct pb_py *py, const struct place *p, const struct pb_er
     struct pb_py_layout told = py->layout;
     uint32_t version = py->version;
 
-    for (size_t i = 0; pb_py_layouts[i]; i++) {
-        if (pb_py_layouts[i]->version < FIRST_THAT_TELLS || !try_table(py, pb_py_layouts[i], p))
+    for (size_t i = 0; pb_py_layouts[i].version; i++) {
+        if (pb_py_layouts[i].version < FIRST_THAT_TELLS || !try_table(py, &pb_py_layouts[i], p))
             continue;
         snprintf(py->note, sizeof(py->note), "%s; the offsets of CPython %u.%u are used", why->text,
                  py->version >> 16, py->version >> 8 & 0xff);

@@ -1,4 +1,4 @@
-/* layout: the list of tables, and applying a process's own offsets to them; see layout.h. */
+/* layout: finding a version, and applying a process's own offsets to them; see layout.h. */
 #include "remote/python/layout.h"
 
 #include <errno.h>
@@ -100,13 +100,6 @@ static const struct fact facts[] = {
 };
 #define FACTS (sizeof(facts) / sizeof(facts[0]))
 
-const struct pb_py_layout *const pb_py_layouts[] = {
-    &pb_py_layout_3_4,   &pb_py_layout_3_5,   &pb_py_layout_3_6,   &pb_py_layout_3_7,
-    &pb_py_layout_3_8,   &pb_py_layout_3_9,   &pb_py_layout_3_10,  &pb_py_layout_3_11,
-    &pb_py_layout_3_12,  &pb_py_layout_3_13,  &pb_py_layout_3_14,  &pb_py_layout_3_15,
-    &pb_py_layout_3_13t, &pb_py_layout_3_14t, &pb_py_layout_3_15t, NULL,
-};
-
 const struct pb_py_layout *pb_py_layout_find(unsigned version, bool free_threaded)
 {
     const struct pb_py_layout *nearest = pb_py_layout_nearest(version, free_threaded);
@@ -117,10 +110,9 @@ const struct pb_py_layout *pb_py_layout_nearest(unsigned version, bool free_thre
 {
     const struct pb_py_layout *nearest = NULL;
 
-    for (size_t i = 0; pb_py_layouts[i]; i++)
-        if (pb_py_layouts[i]->free_threaded == free_threaded &&
-            (!nearest || pb_py_layouts[i]->version <= version))
-            nearest = pb_py_layouts[i];
+    for (const struct pb_py_layout *l = pb_py_layouts; l->version; l++)
+        if (l->free_threaded == free_threaded && (!nearest || l->version <= version))
+            nearest = l;
     return nearest;
 }
 
@@ -131,9 +123,9 @@ static uint64_t number_at(const uint8_t *told, size_t at)
     return value;
 }
 
-static const struct pb_py_told *told_by(unsigned version)
+unsigned pb_py_told_column(unsigned version)
 {
-    return version == 0x030d ? pb_py_told_3_13 : version == 0x030e ? pb_py_told_3_14 : pb_py_told_3_15;
+    return version == 0x030d ? 0 : version == 0x030e ? 1 : 2;
 }
 
 static const struct fact *fact_of(uint16_t ours)
@@ -161,10 +153,10 @@ static bool fields_agree(const struct pb_py_layout *l, const struct fact *a, con
     return a->last ? other + b->size <= at : b->last || at + a->size <= other || other + b->size <= at;
 }
 
-static int check_fields(const struct pb_py_layout *l, const struct pb_py_told *told, struct pb_err *err)
+static int check_fields(const struct pb_py_layout *l, struct pb_err *err)
 {
-    for (const struct pb_py_told *a = told; a->theirs; a++)
-        for (const struct pb_py_told *b = told; b->theirs; b++)
+    for (const struct pb_py_told *a = pb_py_told; a->theirs[0]; a++)
+        for (const struct pb_py_told *b = pb_py_told; b->theirs[0]; b++)
             if (!fields_agree(l, fact_of(a->ours), fact_of(b->ours)))
                 return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be: %s and %s overlap",
                                fact_of(a->ours)->name, fact_of(b->ours)->name);
@@ -175,7 +167,7 @@ bool pb_py_layout_is_known(const struct pb_py_layout *l)
 {
     const struct pb_py_layout *table = pb_py_layout_find(l->version, l->free_threaded);
 
-    for (const struct pb_py_told *t = told_by(l->version); table && t->theirs; t++)
+    for (const struct pb_py_told *t = pb_py_told; table && t->theirs[0]; t++)
         if (offset_in(l, fact_of(t->ours)) != offset_in(table, fact_of(t->ours)))
             return false;
     return table;
@@ -195,8 +187,9 @@ int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct
     if (version < 0x030d || (table->version != version && !force))
         return -ENOTSUP;
     struct pb_py_layout layout = *table;
-    for (const struct pb_py_told *t = told_by(layout.version); t->theirs; t++) {
-        uint64_t value = number_at(told, t->theirs);
+    unsigned column = pb_py_told_column(layout.version);
+    for (const struct pb_py_told *t = pb_py_told; t->theirs[0]; t++) {
+        uint64_t value = number_at(told, t->theirs[column]);
         const struct fact *fact = fact_of(t->ours);
         if (!fact || value > fact->largest || value % fact->size)
             return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be: %s at %" PRIu64,
@@ -204,7 +197,7 @@ int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct
         uint32_t offset = (uint32_t)value;
         memcpy((char *)&layout + t->ours, &offset, sizeof(offset));
     }
-    int r = pb_py_layout_is_known(&layout) ? 0 : check_fields(&layout, told_by(layout.version), err);
+    int r = pb_py_layout_is_known(&layout) ? 0 : check_fields(&layout, err);
     if (r == 0)
         *ret = layout;
     return r;

@@ -1,9 +1,9 @@
-/* layout: the offsets of fields in CPython's structures, one table per minor version (layout_3_*.c, written
- * by scripts/layouts.py from the real headers). Offsets in bytes; 0 where a version has no such field (a
+/* layout: the offsets of fields in CPython's structures, per minor version (layouts.inc, written by
+ * scripts/layouts.py from the real headers). Offsets in bytes; 0 where a version has no such field (a
  * field at offset 0 is marked "may be 0").
  *
  * From 3.13 on a process stores its own offsets (_Py_DebugOffsets), which replace those of its version's
- * table. They are not trusted: checked when read (layout.c), and where they are impossible the table alone is
+ * column. They are not trusted: checked when read (layout.c), and where they are impossible the table alone is
  * tried (find.c). */
 #pragma once
 
@@ -120,24 +120,8 @@ struct pb_py_layout {
     } heap;
 };
 
-/* One field that a process stores: where it goes in our struct, and its place in _Py_DebugOffsets. */
-struct pb_py_told {
-    uint16_t ours, theirs;
-};
-
-/* The offset for this processor of a field after a pthread_mutex_t, which has 40 bytes on x86-64 and 48 on
- * aarch64. */
-#ifdef __aarch64__
-#define PB_BY_MACHINE(x86_64, aarch64) (aarch64)
-#else
-#define PB_BY_MACHINE(x86_64, aarch64) (x86_64)
-#endif
-
-extern const struct pb_py_layout pb_py_layout_3_4, pb_py_layout_3_5, pb_py_layout_3_6, pb_py_layout_3_7,
-    pb_py_layout_3_8, pb_py_layout_3_9, pb_py_layout_3_10, pb_py_layout_3_11, pb_py_layout_3_12,
-    pb_py_layout_3_13, pb_py_layout_3_14, pb_py_layout_3_15, pb_py_layout_3_13t, pb_py_layout_3_14t,
-    pb_py_layout_3_15t;
-extern const struct pb_py_told pb_py_told_3_13[], pb_py_told_3_14[], pb_py_told_3_15[]; /* end with zeros */
+/* All versions, oldest first, then the free-threaded ones; ends with version 0. */
+extern const struct pb_py_layout pb_py_layouts[];
 
 /* The table of a minor version, 0x030b. NULL: there is none. */
 const struct pb_py_layout *pb_py_layout_find(unsigned version, bool free_threaded);
@@ -145,11 +129,18 @@ const struct pb_py_layout *pb_py_layout_find(unsigned version, bool free_threade
 /* The newest table that is not newer, or the oldest: used by --force for an unknown version. */
 const struct pb_py_layout *pb_py_layout_nearest(unsigned version, bool free_threaded);
 
-/* All of them, oldest first, then the free-threaded ones; ends with NULL. */
-extern const struct pb_py_layout *const pb_py_layouts[];
-
 #define PB_PY_OFFSETS_SIZE 1024       /* of _Py_DebugOffsets, the most that any version has */
 #define PB_PY_COOKIE       "xdebugpy" /* what it begins with */
+
+/* A field that a process of these versions stores: its place in our struct, and in _Py_DebugOffsets. */
+#define PB_PY_TELLING 3 /* 3.13, 3.14, 3.15 */
+struct pb_py_told {
+    uint16_t ours, theirs[PB_PY_TELLING];
+};
+extern const struct pb_py_told pb_py_told[]; /* ends with zeros */
+
+/* Which of theirs a version has. */
+unsigned pb_py_told_column(unsigned version);
 
 /* Whether all offsets that a process of its version stores equal those of its table. */
 bool pb_py_layout_is_known(const struct pb_py_layout *l);

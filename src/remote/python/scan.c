@@ -54,8 +54,8 @@ static bool is_data(const struct scan *s, uint64_t addr)
 
 static void list_heads(struct scan *s)
 {
-    for (size_t i = 0; pb_py_layouts[i] && pb_py_layouts[i]->version < FIRST_THAT_TELLS; i++) {
-        uint32_t head = pb_py_layouts[i]->interp.tstate_head;
+    for (size_t i = 0; pb_py_layouts[i].version < FIRST_THAT_TELLS; i++) {
+        uint32_t head = pb_py_layouts[i].interp.tstate_head;
         size_t k = 0;
         while (k < s->nheads && s->heads[k] != head)
             k++;
@@ -105,8 +105,8 @@ static void judge_candidate(struct scan *s, const struct candidate *c)
 {
     struct pb_py *py = s->py;
 
-    for (size_t i = 0; pb_py_layouts[i] && pb_py_layouts[i]->version < FIRST_THAT_TELLS; i++) {
-        const struct pb_py_layout *l = pb_py_layouts[i];
+    for (size_t i = 0; pb_py_layouts[i].version < FIRST_THAT_TELLS; i++) {
+        const struct pb_py_layout *l = &pb_py_layouts[i];
         bool runtime = l->runtime.interp_head != 0;
         struct place p = {.runtime = runtime ? c->at - l->runtime.interp_head : 0,
                           .head = runtime ? 0 : c->at,
@@ -146,7 +146,7 @@ static void judge_batch(struct scan *s)
         }
     /* In all versions without stored offsets, a thread has its interpreter at the same offset. */
     for (size_t i = 0; i < n; i++)
-        pieces[i] = (struct pb_piece){likely[i].tstate + pb_py_layouts[0]->tstate.interp, &back[i], 8};
+        pieces[i] = (struct pb_piece){likely[i].tstate + pb_py_layouts[0].tstate.interp, &back[i], 8};
     read_each(s->py, pieces, n);
     for (size_t i = 0; i < n && !s->sure; i++)
         if (back[i] == likely[i].interp)
