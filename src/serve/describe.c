@@ -122,10 +122,13 @@ static void put_operation(FILE *out, const struct pb_offer *o, const struct pb_r
         if (!shown)
             fprintf(out, "%s\"%s\":{}", f == r->forms ? "" : ",", f->type);
     }
-    fputs(r->flags & PB_ROUTE_MCP ? "}},\"default\":{\"description\":\"an error of JSON-RPC, or nothing\"}}}"
-          : r->fail               ? "}},\"default\":{\"$ref\":\"#/components/responses/failed\"}}}"
-                                  : "}},\"default\":{\"$ref\":\"#/components/responses/error\"}}}",
-          out);
+    if (r->flags & PB_ROUTE_MCP)
+        fputs("}},\"default\":{\"description\":\"an error of JSON-RPC, or nothing\"}}}", out);
+    else
+        fprintf(out, "}},\"default\":{\"$ref\":\"#/components/responses/%s\"}}}",
+                r->fail                              ? "failed"
+                : strcmp(r->forms->name, "svg") == 0 ? "drawn"
+                                                     : "error");
 }
 
 #define ERROR                                                                                                \
@@ -162,6 +165,9 @@ void pb_openapi_write(FILE *out, const struct pb_offer *o)
     fputs("}},\"components\":{\"securitySchemes\":{\"token\":{\"type\":\"http\",\"scheme\":\"bearer\"}},"
           "\"responses\":{\"error\":{\"description\":\"why "
           "not\",\"content\":{\"application/json\":{\"schema\":" ERROR "}}},"
+          /* pb_answer_is_picture says when it is drawn. */
+          "\"drawn\":{\"description\":\"why not\",\"content\":{\"application/json\":{\"schema\":" ERROR
+          "},\"image/svg+xml\":{}}},"
           "\"failed\":{\"description\":\"why not, in the envelope of the tool before where the request got "
           "to its "
           "query\",\"content\":{\"application/json\":{\"schema\":{\"oneOf\":[" ERROR "," FAILED "]}}}}}}}\n",

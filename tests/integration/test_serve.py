@@ -176,6 +176,8 @@ def test_the_description_names_every_route(served):
     listed = {tuple(line.split()[:2]) for line in served.ask("/")[2].decode().splitlines()[2:]}
     assert {(method.upper(), path) for path, methods in described["paths"].items() for method in methods} == listed
     assert described["openapi"] == "3.1.0" and len(listed) > 15
+    drawn = described["paths"]["/flamegraph"]["get"]["responses"]["default"]["$ref"].rsplit("/", 1)[-1]
+    assert set(described["components"]["responses"][drawn]["content"]) == {"application/json", "image/svg+xml"}
 
 
 # --- whom it refuses ---
