@@ -56,11 +56,12 @@ make_root() {
     echo "root: making build/roots/$1 with debootstrap (half a minute)"
     eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
     [ -z "${http_proxy:-}" ] || export http_proxy
-    rm -rf build/roots/"$1".part
-    if ! bootstrap "$1" build/roots/"$1".part >build/roots/"$1".log 2>&1; then
-        tail -n 5 build/roots/"$1".log >&2
-        exit 1
-    fi
+    # A mirror that does not answer is asked once more.
+    for try in 1 2; do
+        rm -rf build/roots/"$1".part
+        bootstrap "$1" build/roots/"$1".part >build/roots/"$1".log 2>&1 && break
+        [ $try = 1 ] || { tail -n 5 build/roots/"$1".log >&2 && exit 1; }
+    done
     rm -rf build/roots/"$1".part/var/cache/apt/archives/*.deb
     mv build/roots/"$1".part build/roots/"$1"
 }

@@ -12,7 +12,8 @@ say() {
     echo "setup: $*"
 }
 
-# The packages of each purpose: lines of "package probe", where the probe is a program or the path of a file.
+# The packages of each purpose: lines of "package probe...", where a probe is a program or the path of a file; one of them will do.
+# Those of `test` are all that its tests start or load: without one of them a test would skip that tests/skips.txt does not allow.
 packages_for() {
     echo "gcc gcc
 libc6-dev /usr/include/stdio.h
@@ -21,12 +22,28 @@ binutils readelf
 python3 python3"
     case $1 in
     test) echo "libcmocka-dev /usr/include/cmocka.h
+libmicrohttpd-dev /usr/include/microhttpd.h
+g++ c++
 clang clang
 clang-tidy clang-tidy
 musl-tools musl-gcc
+git git
+chromium chromium google-chrome
+golang-go go
+gdb gdb
+strace strace
+curl curl
+netcat-openbsd nc
+openssl openssl
+groff-base groff
+systemd systemd-analyze
+iproute2 ip
+procps ps
 zsh zsh
 fish fish
-util-linux unshare" ;;
+util-linux unshare
+libjemalloc2 /usr/lib/$(uname -m)-linux-gnu/libjemalloc.so.2
+libtcmalloc-minimal4 /usr/lib/$(uname -m)-linux-gnu/libtcmalloc_minimal.so.4" ;;
     soak) echo "openjdk-17-jre-headless java" ;;
     bench) echo "gdb gdb" ;;
     roots) echo "debootstrap /usr/sbin/debootstrap
@@ -40,19 +57,16 @@ debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
     esac
 }
 
-# Optional packages of the build (the service) or the tests: tried once, and never a reason to stop.
+# Optional packages of the build (the service): tried once, and never a reason to stop.
 wanted_packages_for() {
-    case $1 in build | test | demo) echo "libmicrohttpd-dev /usr/include/microhttpd.h" ;; esac
-    [ "$1" != test ] || echo "netcat-openbsd nc
-libjemalloc2 /usr/lib/$(uname -m)-linux-gnu/libjemalloc.so.2
-libtcmalloc-minimal4 /usr/lib/$(uname -m)-linux-gnu/libtcmalloc_minimal.so.4"
+    case $1 in build | demo) echo "libmicrohttpd-dev /usr/include/microhttpd.h" ;; esac
 }
 
 sets_for() {
     case $1 in
     build) echo build ;;
-    test) echo build test sql wheel torch harm debugpy ;;
-    soak) echo soak clients ;;
+    test) echo build test sql wheel torch harm debugpy clients ;;
+    soak) echo soak ;;
     bench) echo build bench ;;
     demo) echo build torch ;;
     wheel) echo build wheel ;;
@@ -62,11 +76,14 @@ sets_for() {
 }
 
 without_those_there() {
-    while read -r package probe; do
-        case $probe in
-        /*) [ -e "$probe" ] || echo "$package" ;;
-        *) command -v "$probe" >/dev/null 2>&1 || echo "$package" ;;
-        esac
+    while read -r package probes; do
+        for probe in $probes; do
+            case $probe in
+            /*) [ -e "$probe" ] && continue 2 ;;
+            *) command -v "$probe" >/dev/null 2>&1 && continue 2 ;;
+            esac
+        done
+        echo "$package"
     done
 }
 
@@ -104,7 +121,7 @@ find_python() {
 
 install_packages() {
     [ $# -gt 0 ] || return 0
-    command="apt-get install -y --no-install-recommends $*"
+    command="apt-get install -y --no-install-recommends -o Acquire::Retries=5 $*"
     if [ "$(id -u)" = 0 ]; then
         as_root=
     elif command -v sudo >/dev/null 2>&1 && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
@@ -121,7 +138,7 @@ install_packages() {
     say "installing Debian packages: $*"
     # A fresh machine has no package lists, or old ones that name files no longer there.
     DEBIAN_FRONTEND=noninteractive $as_root $command -q || {
-        $as_root apt-get update -q
+        $as_root apt-get update -q -o Acquire::Retries=5
         DEBIAN_FRONTEND=noninteractive $as_root $command -q
     }
 }
@@ -141,7 +158,7 @@ install_set() {
     [ -t 1 ] && progress=on
     say "installing the Python packages of requirements/$1.txt into $venv"
     # Spark's package comes as source only, with nothing to compile.
-    $venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar $progress \
+    $venv/bin/python -m pip install --retries 10 --disable-pip-version-check --no-input --progress-bar $progress \
         --only-binary :all: --no-binary pyspark --require-hashes -r "requirements/$1.txt"
 }
 
@@ -162,6 +179,15 @@ install_torch() {
 # Event loops that some targets of tests/harm use. Tests skip where there is no wheel for this Python.
 install_harm() {
     install_set harm || say "going on without the event loops of requirements/harm.txt"
+}
+
+# Clients of the service. The tests of them skip where Python is too old for their packages.
+install_clients() {
+    if $venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
+        install_set clients
+    else
+        say "going on without the clients of the service: they need Python 3.10"
+    fi
 }
 
 install_wanted_packages() {
@@ -187,7 +213,7 @@ fetch_packages() {
     [ ! -e $folder/asked ] && command -v apt-get >/dev/null 2>&1 || return 0
     mkdir -p $folder
     say "fetching $what for tests of clusters"
-    if ! (cd $folder && apt-get download -q $(apt-get install --simulate --no-install-recommends "$@" 2>/dev/null |
+    if ! (cd $folder && apt-get download -q -o Acquire::Retries=5 $(apt-get install --simulate --no-install-recommends "$@" 2>/dev/null |
         sed -n 's/^Inst \([^ ]*\) .*/\1/p')); then
         say "going on without $what: tests of clusters skip"
         rm -f $folder/*.deb
@@ -212,6 +238,7 @@ install_python_parts() {
         case $set in
         torch) install_torch ;;
         harm) install_harm ;;
+        clients) install_clients ;;
         *) install_set "$set" ;;
         esac
         [ "$set" = build ] && link_zig
@@ -250,7 +277,7 @@ install_npm() {
     # Lines: machine, package, version, hash, file or folder in it.
     grep -E "^($2) " "requirements/$1.npm" | while read -r machine package version hash file; do
         say "fetching $package $version from npm"
-        (cd "$tmp" && $npm pack --silent "$package@$version" >archive-name)
+        (cd "$tmp" && $npm pack --silent --fetch-retries=5 "$package@$version" >archive-name)
         archive=$tmp/$(tail -n 1 "$tmp/archive-name")
         found=sha512-$($venv/bin/python -c 'import base64, hashlib, sys
 print(base64.b64encode(hashlib.sha512(open(sys.argv[1], "rb").read()).digest()).decode())' "$archive")
@@ -283,7 +310,7 @@ install_page() {
     (
         npm=$(find_npm)
         node_is_new || in_place node || { make_venv && install_set node && cp requirements/node.txt $venv/installed/; }
-        cd web && $npm ci --ignore-scripts --loglevel=error
+        cd web && $npm ci --ignore-scripts --loglevel=error --fetch-retries=5
     ) || { rm -rf web/node_modules && say "going on without the page of the service"; }
     mkdir -p web/node_modules
     cp web/package-lock.json web/node_modules/installed

@@ -28,11 +28,11 @@ XDG_RUNTIME_DIR=$1 PROBING_ARCHIVE=$1/archive exec "$3" serve --cores "$1" 127.0
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a pid namespace")
 @pytest.mark.timeout(400)
-def test_schemathesis_finds_nothing(tmp_path):
+def test_schemathesis_finds_nothing(tmp_path, soak):
     st = Path(sys.executable).with_name("st")
     if not st.exists():
-        pytest.skip("schemathesis is not installed: scripts/setup.sh soak")
-    seconds = os.environ.get("PROBING_FUZZ_SECONDS", "60")
+        pytest.skip("schemathesis is not installed: scripts/setup.sh test")
+    seconds = "60" if soak else "15"
     service = subprocess.Popen(["unshare", "-fpm", "--kill-child", "sh", "-c", FUZZED, "fuzz", tmp_path, sys.executable, PROGRAM], stdout=subprocess.PIPE, text=True)
     try:
         url, _, token = service.stdout.readline().strip().partition("/?token=")
@@ -66,7 +66,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def test_the_client_of_the_model_context_protocol(served, job):
     if not importlib.util.find_spec("mcp"):
-        pytest.skip("mcp is not installed: scripts/setup.sh soak")
+        pytest.skip("mcp is not installed: scripts/setup.sh test")
     done = subprocess.run([sys.executable, "-c", CLIENT, f"http://{served.address}/mcp", served.token, str(job.pid)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "True\nTrue\n", done.stderr
 

@@ -37,7 +37,7 @@ def test_systemd_takes_the_unit(tmp_path):
 
 def test_the_pod_shares_processes_and_keeps_the_token_secret():
     if not importlib.util.find_spec("yaml"):
-        pytest.skip("PyYAML is not installed: scripts/setup.sh soak")
+        pytest.skip("PyYAML is not installed: scripts/setup.sh test")
     import yaml
     secret, pod = yaml.safe_load_all((EXAMPLES / "sidecar.yaml").read_text())
     assert pod["spec"]["shareProcessNamespace"] is True and len(secret["stringData"]["token"]) == 64
