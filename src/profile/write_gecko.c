@@ -261,7 +261,7 @@ static size_t put_samples(const struct row *row, enum value value)
         }
         fputs(n++ ? "," : "", row->out);
         if (value == STACK)
-            put_sample_stack(row->out, &row->part, s->what);
+            put_sample_stack(row->out, &row->part, s->node);
         else
             fprintf(row->out, "%.10g", value == TIME ? at : s->samples);
         end = ms_at(row, s->end) + row->period_ms;
