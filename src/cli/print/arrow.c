@@ -116,61 +116,32 @@ struct arrow_type {
     bool utc; /* a time stamp of a zone: its second field is the zone's name */
 };
 
-static struct arrow_type integer(uint32_t bits, bool is_signed)
-{
-    return (struct arrow_type){TYPE_INT, 2, {{4, bits}, {1, is_signed}}, false};
-}
+/* The arrow column of types.def. */
+#define ARROW_NULL                .type = TYPE_NULL
+#define ARROW_BOOL                .type = TYPE_BOOL
+#define ARROW_INT(bits, has_sign) TYPE_INT, 2, {{4, bits}, {1, has_sign}}, false
+#define ARROW_FLOAT(precision)    TYPE_FLOAT, 1, {{2, precision}}, false
+#define ARROW_DECIMAL             TYPE_DECIMAL, 3, {{4, HUGE_DIGITS}, {4, 0}, {4, 128}}, false
+#define ARROW_DATE                TYPE_DATE, 1, {{2, DATE_DAYS}}, false
+#define ARROW_TIME(unit)          TYPE_TIME, 2, {{2, unit}, {4, 64}}, false
+#define ARROW_TIMESTAMP(unit)     TYPE_TIMESTAMP, 1, {{2, unit}}, false
+#define ARROW_TIMESTAMP_UTC       TYPE_TIMESTAMP, 2, {{2, UNIT_US}, {4, 0}}, true
+#define ARROW_INTERVAL            TYPE_INTERVAL, 1, {{2, MONTH_DAY_NANO}}, false
+#define ARROW_BINARY              .type = TYPE_BINARY
+#define ARROW_TEXT                .type = TYPE_TEXT
+
+static const struct arrow_type types[PB_CELL_TYPES] = {
+#define PB_SQL_TYPE(cell, width, duckdb, name, node, arrow) [PB_CELL_##cell] = {ARROW_##arrow},
+#include "engine/shared/types.def"
+};
 
 static struct arrow_type type_of(const struct pb_sql_column *c)
 {
-    switch (c->cells) {
-    case PB_CELL_NULL:
-        return (struct arrow_type){.type = TYPE_NULL};
-    case PB_CELL_BOOL:
-        return (struct arrow_type){.type = TYPE_BOOL};
-    case PB_CELL_I8:
-    case PB_CELL_I16:
-    case PB_CELL_I32:
-    case PB_CELL_I64:
-        return integer(8 * pb_cell_width(c->cells), true);
-    case PB_CELL_U8:
-    case PB_CELL_U16:
-    case PB_CELL_U32:
-    case PB_CELL_U64:
-        return integer(8 * pb_cell_width(c->cells), false);
-    case PB_CELL_F32:
-    case PB_CELL_F64:
-        return (struct arrow_type){TYPE_FLOAT, 1, {{2, c->cells == PB_CELL_F32 ? 1 : 2}}, false};
-    case PB_CELL_I128: /* which is what sum() of integers gives */
-    case PB_CELL_DECIMAL:
-        return (struct arrow_type){
-            TYPE_DECIMAL,
-            3,
-            {{4, HUGE_DIGITS}, {4, c->cells == PB_CELL_DECIMAL ? c->scale : 0}, {4, 128}},
-            false};
-    case PB_CELL_DATE:
-        return (struct arrow_type){TYPE_DATE, 1, {{2, DATE_DAYS}}, false};
-    case PB_CELL_TIME:
-    case PB_CELL_TIME_NS:
-        return (struct arrow_type){
-            TYPE_TIME, 2, {{2, c->cells == PB_CELL_TIME ? UNIT_US : UNIT_NS}, {4, 64}}, false};
-    case PB_CELL_TIMESTAMP:
-        return (struct arrow_type){TYPE_TIMESTAMP, 1, {{2, UNIT_US}}, false};
-    case PB_CELL_TIMESTAMP_S:
-        return (struct arrow_type){TYPE_TIMESTAMP, 1, {{2, UNIT_S}}, false};
-    case PB_CELL_TIMESTAMP_MS:
-        return (struct arrow_type){TYPE_TIMESTAMP, 1, {{2, UNIT_MS}}, false};
-    case PB_CELL_TIMESTAMP_NS:
-        return (struct arrow_type){TYPE_TIMESTAMP, 1, {{2, UNIT_NS}}, false};
-    case PB_CELL_TIMESTAMP_TZ:
-        return (struct arrow_type){TYPE_TIMESTAMP, 2, {{2, UNIT_US}, {4, 0}}, true};
-    case PB_CELL_INTERVAL:
-        return (struct arrow_type){TYPE_INTERVAL, 1, {{2, MONTH_DAY_NANO}}, false};
-    case PB_CELL_BLOB:
-        return (struct arrow_type){.type = TYPE_BINARY};
-    default:
-        return (struct arrow_type){.type = TYPE_TEXT};
-    }
+    struct arrow_type t = types[c->cells];
+
+    if (c->cells == PB_CELL_DECIMAL)
+        t.slots[1].value = c->scale;
+    return t;
 }
 
 static void put_field(struct pb_wire *m, size_t from, const struct pb_sql_column *c)
@@ -335,11 +306,9 @@ static int put_column(struct pb_arrow *a, struct arrays *s, const struct pb_cell
         return 0;
     case PB_CELL_INTERVAL:
         return put_intervals(a, s, c, nrows);
-    case PB_CELL_U128:
-    case PB_CELL_TIME_TZ:
-    case PB_CELL_UUID:
-        return put_as_texts(a, s, c, nrows);
     default:
+        if (pb_cell_width(c->type) && types[c->type].type == TYPE_TEXT)
+            return put_as_texts(a, s, c, nrows);
         if (pb_cell_width(c->type))
             put_buffer(a, s, c->values, (size_t)nrows * pb_cell_width(c->type));
         else

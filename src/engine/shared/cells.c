@@ -8,19 +8,8 @@
 unsigned pb_cell_width(enum pb_cell_type type)
 {
     static const uint8_t widths[PB_CELL_TYPES] = {
-        [PB_CELL_BOOL] = 1,         [PB_CELL_I8] = 1,
-        [PB_CELL_I16] = 2,          [PB_CELL_I32] = 4,
-        [PB_CELL_I64] = 8,          [PB_CELL_U8] = 1,
-        [PB_CELL_U16] = 2,          [PB_CELL_U32] = 4,
-        [PB_CELL_U64] = 8,          [PB_CELL_I128] = 16,
-        [PB_CELL_U128] = 16,        [PB_CELL_DECIMAL] = 16,
-        [PB_CELL_F32] = 4,          [PB_CELL_F64] = 8,
-        [PB_CELL_DATE] = 4,         [PB_CELL_TIME] = 8,
-        [PB_CELL_TIME_NS] = 8,      [PB_CELL_TIME_TZ] = 8,
-        [PB_CELL_TIMESTAMP] = 8,    [PB_CELL_TIMESTAMP_S] = 8,
-        [PB_CELL_TIMESTAMP_MS] = 8, [PB_CELL_TIMESTAMP_NS] = 8,
-        [PB_CELL_TIMESTAMP_TZ] = 8, [PB_CELL_INTERVAL] = sizeof(struct pb_cell_interval),
-        [PB_CELL_UUID] = 16,
+#define PB_SQL_TYPE(cell, width, duckdb, name, node, arrow) [PB_CELL_##cell] = (width),
+#include "engine/shared/types.def"
     };
     return type < PB_CELL_TYPES ? widths[type] : 0;
 }

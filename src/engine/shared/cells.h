@@ -8,39 +8,11 @@
 
 #include "engine/shared/wire.h"
 
-/* The type of a column's cells. Lists, structs, maps and unions are JSON; the column's type has their SQL
- * name. */
+/* The type of a column's cells: types.def has how a value of each is stored. Lists, structs, maps and unions
+ * are JSON; the column's type has their SQL name. */
 enum pb_cell_type {
-    PB_CELL_NULL,         /* no value at all, in any row */
-    PB_CELL_BOOL,         /* uint8_t */
-    PB_CELL_I8,           /* int8_t */
-    PB_CELL_I16,          /* int16_t */
-    PB_CELL_I32,          /* int32_t */
-    PB_CELL_I64,          /* int64_t */
-    PB_CELL_U8,           /* uint8_t */
-    PB_CELL_U16,          /* uint16_t */
-    PB_CELL_U32,          /* uint32_t */
-    PB_CELL_U64,          /* uint64_t */
-    PB_CELL_I128,         /* 16 bytes, the low ones first */
-    PB_CELL_U128,         /* the same, unsigned */
-    PB_CELL_DECIMAL,      /* PB_CELL_I128, to be divided by ten to the power of the column's scale */
-    PB_CELL_F32,          /* float */
-    PB_CELL_F64,          /* double */
-    PB_CELL_DATE,         /* int32_t, days after 1970-01-01 */
-    PB_CELL_TIME,         /* int64_t, microseconds of the day */
-    PB_CELL_TIME_NS,      /* int64_t, nanoseconds of the day */
-    PB_CELL_TIME_TZ,      /* uint64_t, microseconds << 24 | 57599 less the seconds east of UTC */
-    PB_CELL_TIMESTAMP,    /* int64_t, microseconds after 1970 in UTC */
-    PB_CELL_TIMESTAMP_S,  /* int64_t, seconds */
-    PB_CELL_TIMESTAMP_MS, /* int64_t, milliseconds */
-    PB_CELL_TIMESTAMP_NS, /* int64_t, nanoseconds */
-    PB_CELL_TIMESTAMP_TZ, /* int64_t, microseconds */
-    PB_CELL_INTERVAL,     /* struct pb_cell_interval */
-    PB_CELL_UUID,         /* 16 bytes, the low ones first, with the top bit turned */
-    PB_CELL_TEXT,         /* UTF-8 */
-    PB_CELL_BLOB,         /* bytes */
-    PB_CELL_BITS,         /* as text: 0 and 1 */
-    PB_CELL_JSON,         /* a list, struct, map or union, as JSON */
+#define PB_SQL_TYPE(cell, width, duckdb, name, node, arrow) PB_CELL_##cell,
+#include "engine/shared/types.def"
     PB_CELL_TYPES
 };
 

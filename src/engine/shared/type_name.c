@@ -6,6 +6,25 @@
 
 enum { MAX_DEPTH = 80 };
 
+static const char *const cell_names[PB_CELL_TYPES] = {
+#define PB_SQL_TYPE(cell, width, duckdb, name, node, arrow) [PB_CELL_##cell] = name,
+#include "engine/shared/types.def"
+};
+
+const char *pb_stored_type_name(enum pb_type type)
+{
+    static const char *const names[PB_TYPE_END] = {
+#define PB_STORED_TYPE(ours, cell, width, duckdb, name, node, arrow) [PB_##ours] = name,
+#include "engine/shared/types.def"
+    };
+    return type < PB_TYPE_END && names[type] ? names[type] : "?";
+}
+
+const char *pb_cell_type_name(enum pb_cell_type type)
+{
+    return type < PB_CELL_TYPES ? cell_names[type] : NULL;
+}
+
 struct text {
     const char *at, *end;
 };
@@ -29,13 +48,18 @@ static bool skip_number(struct text *t)
     return t->at > start && t->at - start <= 9;
 }
 
+/* A name of types.def. It may be the beginning of another: TIMESTAMP, TIMESTAMP_NS. */
 static bool skip_word(struct text *t)
 {
     const char *start = t->at;
 
     while (t->at < t->end && (isupper((unsigned char)*t->at) || *t->at == '_'))
         t->at++;
-    return t->at > start;
+    for (unsigned i = 0; i < PB_CELL_TYPES; i++)
+        if (cell_names[i] && strlen(cell_names[i]) == (size_t)(t->at - start) &&
+            memcmp(cell_names[i], start, (size_t)(t->at - start)) == 0)
+            return true;
+    return false;
 }
 
 /* A quoted name and the blank after it; quotes inside are doubled. */

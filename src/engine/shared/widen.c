@@ -109,14 +109,3 @@ void pb_widen_cells(const void *from, enum pb_type from_type, void *to, enum pb_
         WIDEN(int64_t);
     }
 }
-
-const char *pb_widen_name(enum pb_type type)
-{
-    static const char *const names[PB_TYPE_END] = {
-        [PB_I8] = "TINYINT",     [PB_I16] = "SMALLINT",  [PB_I32] = "INTEGER",  [PB_I64] = "BIGINT",
-        [PB_U8] = "UTINYINT",    [PB_U16] = "USMALLINT", [PB_U32] = "UINTEGER", [PB_U64] = "UBIGINT",
-        [PB_F32] = "FLOAT",      [PB_F64] = "DOUBLE",    [PB_BOOL] = "BOOLEAN", [PB_TIMESTAMP] = "TIMESTAMP",
-        [PB_STRING] = "VARCHAR", [PB_BYTES] = "BLOB",
-    };
-    return type < PB_TYPE_END && names[type] ? names[type] : "?";
-}

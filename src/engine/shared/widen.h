@@ -13,6 +13,3 @@ enum pb_type pb_widen_type(enum pb_type a, enum pb_type b);
 
 /* Converts cells to the wider type that pb_widen_type gave. */
 void pb_widen_cells(const void *from, enum pb_type from_type, void *to, enum pb_type to_type, size_t n);
-
-/* The SQL name. */
-const char *pb_widen_name(enum pb_type type);

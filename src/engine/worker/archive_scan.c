@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "engine/shared/archive.h"
 #include "engine/shared/text.h"
+#include "engine/shared/type_name.h"
 #include "engine/worker/internal.h"
 #include "engine/worker/pool.h"
 
@@ -259,13 +260,6 @@ bool pb_archive_has_files(const struct pb_cat_table *t)
 /* A column as the scan gives it: values stored in a wider or signed type get their original type. */
 static void put_column(FILE *out, const struct pb_cat_column *c, bool held)
 {
-    static const char *const types[PB_TYPE_END] = {
-        [PB_I8] = "TINYINT",     [PB_I16] = "SMALLINT",  [PB_I32] = "INTEGER",  [PB_I64] = "BIGINT",
-        [PB_U8] = "UTINYINT",    [PB_U16] = "USMALLINT", [PB_U32] = "UINTEGER", [PB_U64] = "UBIGINT",
-        [PB_F32] = "FLOAT",      [PB_F64] = "DOUBLE",    [PB_BOOL] = "BOOLEAN", [PB_TIMESTAMP] = "TIMESTAMP",
-        [PB_STRING] = "VARCHAR", [PB_BYTES] = "BLOB",
-    };
-
     fputs("CAST(", out);
     if (!held)
         fputs("NULL", out);
@@ -276,7 +270,7 @@ static void put_column(FILE *out, const struct pb_cat_column *c, bool held)
         fputs(" < 0 THEN 18446744073709551616::HUGEINT ELSE 0 END", out);
     } else
         pb_put_quoted(out, c->name, '"');
-    fprintf(out, " AS %s) AS ", types[c->type]);
+    fprintf(out, " AS %s) AS ", pb_stored_type_name(c->type));
     pb_put_quoted(out, c->name, '"');
 }
 

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "engine/shared/archive.h"
 #include "engine/shared/known.h"
+#include "engine/shared/type_name.h"
 #include "engine/shared/widen.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/duck.h"
@@ -174,7 +175,8 @@ void pb_catalog_conflict(const struct pb_catalog *c, const struct pb_cat_table *
         err, -EINVAL,
         "the column %s of %s has no one type: it is %s in %s and %s in %s (leave the column out, or ask the "
         "processes one by one: -t PID)",
-        column->name, t->name, pb_widen_name(column->type), first, pb_widen_name(column->other_type), other);
+        column->name, t->name, pb_stored_type_name(column->type), first,
+        pb_stored_type_name(column->other_type), other);
 }
 
 /* Adds a source's table as a part. */

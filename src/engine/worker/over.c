@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "engine/shared/cells.h"
 #include "engine/shared/text.h"
+#include "engine/shared/type_name.h"
 #include "engine/worker/plan.h"
 #include "table/reader.h"
 
@@ -56,71 +57,34 @@ static int nonsense(struct pb_err *err)
 
 /* --- types --- */
 
-/* What a column of such cells is in a table; NULL: it cannot be sent. */
-static const char *type_of_cells(enum pb_cell_type type)
+/* What a column of such cells is in a table: of no value at all it can be any. */
+static enum pb_cell_type stored_as(enum pb_cell_type type)
 {
-    static const char *const names[PB_CELL_TYPES] = {
-        [PB_CELL_NULL] = "INTEGER",
-        [PB_CELL_BOOL] = "BOOLEAN",
-        [PB_CELL_I8] = "TINYINT",
-        [PB_CELL_I16] = "SMALLINT",
-        [PB_CELL_I32] = "INTEGER",
-        [PB_CELL_I64] = "BIGINT",
-        [PB_CELL_U8] = "UTINYINT",
-        [PB_CELL_U16] = "USMALLINT",
-        [PB_CELL_U32] = "UINTEGER",
-        [PB_CELL_U64] = "UBIGINT",
-        [PB_CELL_I128] = "HUGEINT",
-        [PB_CELL_U128] = "UHUGEINT",
-        [PB_CELL_F32] = "FLOAT",
-        [PB_CELL_F64] = "DOUBLE",
-        [PB_CELL_DATE] = "DATE",
-        [PB_CELL_TIMESTAMP] = "TIMESTAMP",
-        [PB_CELL_TIMESTAMP_S] = "TIMESTAMP_S",
-        [PB_CELL_TIMESTAMP_MS] = "TIMESTAMP_MS",
-        [PB_CELL_TIMESTAMP_NS] = "TIMESTAMP_NS",
-        [PB_CELL_TIMESTAMP_TZ] = "TIMESTAMPTZ",
-        [PB_CELL_INTERVAL] = "INTERVAL",
-        [PB_CELL_TEXT] = "VARCHAR",
-        [PB_CELL_BLOB] = "BLOB",
+    return type == PB_CELL_NULL ? PB_CELL_I32 : type;
+}
+
+static bool can_be_sent(enum pb_cell_type type)
+{
+    static const bool nodes[PB_CELL_TYPES] = {
+#define PB_SQL_TYPE(cell, width, duckdb, name, node, arrow) [PB_CELL_##cell] = (node),
+#include "engine/shared/types.def"
     };
-    return names[type];
+    return nodes[type];
 }
 
 /* For people. The type of a decimal has digits too, and is made where they are known. */
 static const char *name_type(enum pb_cell_type type)
 {
-    return type == PB_CELL_DECIMAL ? "DECIMAL" : type_of_cells(type);
+    return type == PB_CELL_DECIMAL ? "DECIMAL" : pb_cell_type_name(stored_as(type));
 }
 
 static duckdb_type id_of_cells(enum pb_cell_type type)
 {
     static const duckdb_type ids[PB_CELL_TYPES] = {
-        [PB_CELL_NULL] = DUCKDB_TYPE_INTEGER,
-        [PB_CELL_BOOL] = DUCKDB_TYPE_BOOLEAN,
-        [PB_CELL_I8] = DUCKDB_TYPE_TINYINT,
-        [PB_CELL_I16] = DUCKDB_TYPE_SMALLINT,
-        [PB_CELL_I32] = DUCKDB_TYPE_INTEGER,
-        [PB_CELL_I64] = DUCKDB_TYPE_BIGINT,
-        [PB_CELL_U8] = DUCKDB_TYPE_UTINYINT,
-        [PB_CELL_U16] = DUCKDB_TYPE_USMALLINT,
-        [PB_CELL_U32] = DUCKDB_TYPE_UINTEGER,
-        [PB_CELL_U64] = DUCKDB_TYPE_UBIGINT,
-        [PB_CELL_I128] = DUCKDB_TYPE_HUGEINT,
-        [PB_CELL_U128] = DUCKDB_TYPE_UHUGEINT,
-        [PB_CELL_F32] = DUCKDB_TYPE_FLOAT,
-        [PB_CELL_F64] = DUCKDB_TYPE_DOUBLE,
-        [PB_CELL_DATE] = DUCKDB_TYPE_DATE,
-        [PB_CELL_TIMESTAMP] = DUCKDB_TYPE_TIMESTAMP,
-        [PB_CELL_TIMESTAMP_S] = DUCKDB_TYPE_TIMESTAMP_S,
-        [PB_CELL_TIMESTAMP_MS] = DUCKDB_TYPE_TIMESTAMP_MS,
-        [PB_CELL_TIMESTAMP_NS] = DUCKDB_TYPE_TIMESTAMP_NS,
-        [PB_CELL_TIMESTAMP_TZ] = DUCKDB_TYPE_TIMESTAMP_TZ,
-        [PB_CELL_INTERVAL] = DUCKDB_TYPE_INTERVAL,
-        [PB_CELL_TEXT] = DUCKDB_TYPE_VARCHAR,
-        [PB_CELL_BLOB] = DUCKDB_TYPE_BLOB,
+#define PB_SQL_TYPE(cell, width, duckdb, name, node, arrow) [PB_CELL_##cell] = DUCKDB_TYPE_##duckdb,
+#include "engine/shared/types.def"
     };
-    return ids[type];
+    return ids[stored_as(type)];
 }
 
 static bool is_integer(enum pb_cell_type t)
@@ -203,7 +167,7 @@ static int read_layout(struct over *o, struct layout **ret, struct pb_err *err)
     for (uint32_t i = 0; r == 0 && i < n; i++) {
         if (read_column(l, i, &o->in) < 0)
             r = nonsense(err);
-        else if (!type_of_cells(l->cells[i].type) && l->cells[i].type != PB_CELL_DECIMAL)
+        else if (!can_be_sent(l->cells[i].type))
             r = pb_fail(err, -ENOTSUP, "column %s has a type that is not sent between nodes", l->names[i]);
     }
     if (r < 0) {
@@ -260,7 +224,7 @@ static int make_table(struct over *o, struct layout *l, struct pb_err *err)
         if (l->cells[i].type == PB_CELL_DECIMAL)
             fprintf(out, " DECIMAL(38, %u)", l->cells[i].scale);
         else
-            fprintf(out, " %s", type_of_cells(l->cells[i].type));
+            fprintf(out, " %s", name_type(l->cells[i].type));
     }
     fputc(')', out);
     if (fclose(out) != 0)

@@ -68,13 +68,8 @@ uint64_t pb_scan_rows_known(void)
 static duckdb_type duck_type(enum pb_type type)
 {
     static const duckdb_type types[PB_TYPE_END] = {
-        [PB_I8] = DUCKDB_TYPE_TINYINT,     [PB_I16] = DUCKDB_TYPE_SMALLINT,
-        [PB_I32] = DUCKDB_TYPE_INTEGER,    [PB_I64] = DUCKDB_TYPE_BIGINT,
-        [PB_U8] = DUCKDB_TYPE_UTINYINT,    [PB_U16] = DUCKDB_TYPE_USMALLINT,
-        [PB_U32] = DUCKDB_TYPE_UINTEGER,   [PB_U64] = DUCKDB_TYPE_UBIGINT,
-        [PB_F32] = DUCKDB_TYPE_FLOAT,      [PB_F64] = DUCKDB_TYPE_DOUBLE,
-        [PB_BOOL] = DUCKDB_TYPE_BOOLEAN,   [PB_TIMESTAMP] = DUCKDB_TYPE_TIMESTAMP,
-        [PB_STRING] = DUCKDB_TYPE_VARCHAR, [PB_BYTES] = DUCKDB_TYPE_BLOB,
+#define PB_STORED_TYPE(ours, cell, width, duckdb, name, node, arrow) [PB_##ours] = DUCKDB_TYPE_##duckdb,
+#include "engine/shared/types.def"
     };
     return types[type];
 }

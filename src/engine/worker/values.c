@@ -1,6 +1,7 @@
 /* values: see values.h. The text of single values is in cell_text.c. */
 #include "engine/worker/values.h"
 
+#include "engine/shared/type_name.h"
 #include "engine/worker/duck.h"
 
 #include <stdio.h>
@@ -21,45 +22,11 @@ struct pb_value_type {
     struct pb_value_type **children;
 };
 
-/* The cell type and SQL name of each DuckDB type. */
-static const struct {
-    enum pb_cell_type cells;
-    const char *name;
-} plain[] = {
-    [DUCKDB_TYPE_BOOLEAN] = {PB_CELL_BOOL, "BOOLEAN"},
-    [DUCKDB_TYPE_TINYINT] = {PB_CELL_I8, "TINYINT"},
-    [DUCKDB_TYPE_SMALLINT] = {PB_CELL_I16, "SMALLINT"},
-    [DUCKDB_TYPE_INTEGER] = {PB_CELL_I32, "INTEGER"},
-    [DUCKDB_TYPE_BIGINT] = {PB_CELL_I64, "BIGINT"},
-    [DUCKDB_TYPE_UTINYINT] = {PB_CELL_U8, "UTINYINT"},
-    [DUCKDB_TYPE_USMALLINT] = {PB_CELL_U16, "USMALLINT"},
-    [DUCKDB_TYPE_UINTEGER] = {PB_CELL_U32, "UINTEGER"},
-    [DUCKDB_TYPE_UBIGINT] = {PB_CELL_U64, "UBIGINT"},
-    [DUCKDB_TYPE_FLOAT] = {PB_CELL_F32, "FLOAT"},
-    [DUCKDB_TYPE_DOUBLE] = {PB_CELL_F64, "DOUBLE"},
-    [DUCKDB_TYPE_TIMESTAMP] = {PB_CELL_TIMESTAMP, "TIMESTAMP"},
-    [DUCKDB_TYPE_DATE] = {PB_CELL_DATE, "DATE"},
-    [DUCKDB_TYPE_TIME] = {PB_CELL_TIME, "TIME"},
-    [DUCKDB_TYPE_INTERVAL] = {PB_CELL_INTERVAL, "INTERVAL"},
-    [DUCKDB_TYPE_HUGEINT] = {PB_CELL_I128, "HUGEINT"},
-    [DUCKDB_TYPE_UHUGEINT] = {PB_CELL_U128, "UHUGEINT"},
-    [DUCKDB_TYPE_VARCHAR] = {PB_CELL_TEXT, "VARCHAR"},
-    [DUCKDB_TYPE_BLOB] = {PB_CELL_BLOB, "BLOB"},
-    [DUCKDB_TYPE_DECIMAL] = {PB_CELL_DECIMAL, NULL},
-    [DUCKDB_TYPE_TIMESTAMP_S] = {PB_CELL_TIMESTAMP_S, "TIMESTAMP_S"},
-    [DUCKDB_TYPE_TIMESTAMP_MS] = {PB_CELL_TIMESTAMP_MS, "TIMESTAMP_MS"},
-    [DUCKDB_TYPE_TIMESTAMP_NS] = {PB_CELL_TIMESTAMP_NS, "TIMESTAMP_NS"},
-    [DUCKDB_TYPE_ENUM] = {PB_CELL_TEXT, NULL},
-    [DUCKDB_TYPE_LIST] = {PB_CELL_JSON, NULL},
-    [DUCKDB_TYPE_STRUCT] = {PB_CELL_JSON, NULL},
-    [DUCKDB_TYPE_MAP] = {PB_CELL_JSON, NULL},
-    [DUCKDB_TYPE_ARRAY] = {PB_CELL_JSON, NULL},
-    [DUCKDB_TYPE_UNION] = {PB_CELL_JSON, NULL},
-    [DUCKDB_TYPE_UUID] = {PB_CELL_UUID, "UUID"},
-    [DUCKDB_TYPE_BIT] = {PB_CELL_BITS, NULL},
-    [DUCKDB_TYPE_TIME_TZ] = {PB_CELL_TIME_TZ, NULL},
-    [DUCKDB_TYPE_TIMESTAMP_TZ] = {PB_CELL_TIMESTAMP_TZ, "TIMESTAMPTZ"},
-    [DUCKDB_TYPE_TIME_NS] = {PB_CELL_TIME_NS, NULL},
+/* The cell type of each DuckDB type. */
+static const enum pb_cell_type cells_of[] = {
+#define PB_SQL_TYPE(cell, width, duckdb, name, node, arrow) [DUCKDB_TYPE_##duckdb] = PB_CELL_##cell,
+#define PB_SQL_TYPE_AS(duckdb, cell)                        [DUCKDB_TYPE_##duckdb] = PB_CELL_##cell,
+#include "engine/shared/types.def"
 };
 
 _Static_assert(sizeof(struct pb_cell_interval) == sizeof(duckdb_interval), "as DuckDB has it");
@@ -68,7 +35,7 @@ enum pb_cell_type pb_value_cells(const struct pb_value_type *t)
 {
     if (t->id == DUCKDB_TYPE_SQLNULL)
         return PB_CELL_NULL;
-    enum pb_cell_type cells = t->id < sizeof(plain) / sizeof(plain[0]) ? plain[t->id].cells : PB_CELL_NULL;
+    enum pb_cell_type cells = t->id < sizeof(cells_of) / sizeof(cells_of[0]) ? cells_of[t->id] : PB_CELL_NULL;
     /* An unknown type is shown as a text that says so. */
     return cells == PB_CELL_NULL ? PB_CELL_TEXT : cells;
 }
@@ -245,8 +212,7 @@ static void put_name(FILE *out, const struct pb_value_type *t)
         put_members(out, t);
         break;
     default:
-        fputs(t->id < sizeof(plain) / sizeof(plain[0]) && plain[t->id].name ? plain[t->id].name : "VARCHAR",
-              out);
+        fputs(pb_cell_type_name(pb_value_cells(t)), out);
     }
 }
 
