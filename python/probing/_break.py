@@ -7,14 +7,8 @@ from . import _hooks, _places, _trace, _values, _watch
 from ._by_type import message_of, name_of
 from ._expressions import Names, compile_expression, parse_message, render
 from ._hooks import MONITORED, Refused
+from ._own import make_table
 
-INT, INT64, BOOL, TEXT = 3, 4, 11, 13  # enum pb_type
-HITS = [
-    ("id", INT64, None, "the number of the breakpoint"), ("file", TEXT, None, None), ("line", INT, None, None), ("function", TEXT, None, None),
-    ("thread_id", INT64, None, "as the kernel numbers it"), ("stopped", BOOL, None, "whether the thread was held"),
-    ("message", TEXT, None, "of a log point; what changed"), ("error", TEXT, None, "why the condition or the message has no value"),
-    ("note", TEXT, None, "how many hits before this one have no row"),
-]
 OLD_MS = 60000  # lifetime of places before 3.12
 RATE = 1000
 
@@ -30,7 +24,7 @@ class Break:
         self.message = parse_message(options["log"]) if "log" in options else None
         self.rate = _watch.Rate(RATE)
         self.hits = self.errors = 0
-        self.table = _probing.table("python.break_hits", HITS, "hits of breakpoints and log points (probing break)")
+        self.table = make_table("python.break_hits")
         duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
         until = _probing.milliseconds() + duration if duration else 0
         self.duration, self.watch, self.holder = duration, None, None

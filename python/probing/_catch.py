@@ -14,6 +14,7 @@ import sys
 import _probing
 from . import _by_type, _helpers, _pause, _prompt, _values
 from ._by_type import PLAIN, before, full_name, message_of, name_by_ident, name_of, parts_of, trace_of
+from ._own import make_table
 from ._program import at_detach, import_threading, leave_before_the_end
 
 TEXT_MAX, VALUE_MAX, ITEMS_MAX, FRAMES_MAX, LOCALS_MAX = 3500, 200, 8, 200, 100
@@ -186,20 +187,13 @@ def note(text):
         pass
 
 
-def make_table(which):
-    """The table as the agent describes it (crash_keep.c), which writes the rows about signals."""
-    flat = _probing.crash_table(which)
-    columns = [(flat[i], flat[i + 1], None, flat[i + 2] or None) for i in range(2, len(flat), 3)]
-    return _probing.table(flat[0], columns, flat[1])
-
-
 class Catch:
     """One `probing catch`, until it is stopped."""
 
     def __init__(self, prompt, limit_ms, said):
         self.prompt, self.limit_ms, self.said = prompt, limit_ms, said
         self.set = []  # (holder, name, former hook, our hook)
-        self.tables = make_table(0), make_table(1)
+        self.tables = make_table("python.exceptions"), make_table("python.crash_frames")
         numbers = _probing.shared.setdefault("catch numbers", [0])
         numbers[0] += 1
         self.number = numbers[0]

@@ -8,7 +8,8 @@ not count: a table of many rows starts no collection of the program's garbage in
 import sys
 
 import _probing
-from ._live import BOOL, FLOAT64, INT64, STRING, _escape
+from ._live import _escape
+from ._own import columns_of
 from ._program import gc_module
 
 MOST_SECONDS, MOST_ROWS, MOST_DEEP = 8.0, 100000, 100
@@ -19,13 +20,6 @@ REST = 0.0005  # seconds between two slices, for threads that wait for the GIL
 OVER = 4  # the stage after the last
 PART = "\x1e"
 GETTERS = ("shape", "dtype", "device", "requires_grad"), ("numel", "element_size", "_is_view")
-
-MODULES = (("name", STRING), ("class", STRING), ("model", STRING), ("parameters", INT64), ("bytes", INT64), ("total_parameters", INT64), ("trainable", INT64),
-           ("device", STRING), ("dtype", STRING), ("training", BOOL), ("hooks", INT64), ("address", INT64), ("grad_norm", FLOAT64))
-TENSORS = (("name", STRING), ("model", STRING), ("class", STRING), ("shape", STRING), ("dtype", STRING), ("device", STRING), ("bytes", INT64),
-           ("requires_grad", BOOL), ("is_view", BOOL), ("address", INT64), ("grad_norm", FLOAT64))
-OPTIMIZERS = (("name", STRING), ("class", STRING), ("groups", INT64), ("parameters", INT64), ("bytes", INT64), ("state_bytes", INT64), ("lr", FLOAT64),
-              ("weight_decay", FLOAT64), ("momentum", FLOAT64), ("device", STRING), ("dtype", STRING), ("address", INT64))
 
 
 # --- the walk
@@ -197,7 +191,7 @@ def optimizers(found, norms={}):
                momentum or None, common(changed, 3), common(changed, 2), address)
 
 
-TABLES = {"python.modules": (modules, MODULES), "python.tensors": (tensors, TENSORS), "python.optimizers": (optimizers, OPTIMIZERS)}
+TABLES = {"python.modules": modules, "python.tensors": tensors, "python.optimizers": optimizers}
 
 
 def send(request, names):
@@ -210,9 +204,8 @@ def send(request, names):
         norms = _gradients.ask()
     found = Found(torch) if torch is not None else None
     for full in [name for name in names if name in TABLES]:
-        function, columns = TABLES[full]
-        lines = ["T\t%s\n" % full] + ["C\t%s\t%d\n" % column for column in columns]
-        for number, row in enumerate(function(found, norms=norms) if found is not None else ()):
+        lines = ["T\t%s\n" % full] + ["C\t%s\t%d\n" % column[:2] for column in columns_of(full)]
+        for number, row in enumerate(TABLES[full](found, norms=norms) if found is not None else ()):
             if number == MOST_ROWS:
                 _probing.note("objects", "%s has the first %d rows" % (full, MOST_ROWS))
                 break

@@ -13,13 +13,8 @@ from posix import getpid, unlink
 
 from . import _objects
 from ._hooks import Refused
+from ._own import make_table
 
-INT64, FLOAT64, TEXT = 4, 10, 13  # as the table format numbers types
-COLUMNS = [
-    ("capture_id", INT64, None, "which capture of this process"), ("steps", INT64, None, "that were captured"), ("bucket_kind", TEXT, None, "cpu_op, kernel, ..."),
-    ("bucket_name", TEXT, None, "the operator or kernel"), ("self_us", FLOAT64, "us", "outside of others that it calls"),
-    ("wall_us", FLOAT64, "us", None), ("calls", INT64, None, None), ("pct_of_capture", FLOAT64, None, "self_us of all of its kind's, in percent"),
-]
 CHUNK, POLL_MS, QUIET = 1 << 16, 50, 100
 _captures = _probing.shared.setdefault("captures", [0])
 
@@ -201,7 +196,7 @@ def send_trace(capture, channel):
 
 def keep_rows(capture, channel, got):
     """What the tool found in the trace: a line a bucket, with tabs."""
-    table = _probing.table("python.profile_hotspot", COLUMNS, "operators and kernels of captured steps (probing torch profile)")
+    table = make_table("python.profile_hotspot")
     _captures[0] += 1
     while True:
         line, got = read_line(channel, got, 30000)

@@ -11,7 +11,7 @@ import sys
 import _probing
 from . import _values
 from ._helpers import frame_locals
-from ._watch import VARIABLES
+from ._own import make_table
 
 LOCAL = "grad_norm_local"  # of the shards that this rank has
 KNOWN = ("lr", "grad_norm", LOCAL, "throughput")
@@ -235,7 +235,7 @@ def _collect():
 
 def _write(number, each, value, text, place, note=None):
     if _state["table"] is None:
-        _state["table"] = _probing.table("python.variables", VARIABLES, "changes of variables that are watched, and values that are tracked")
+        _state["table"] = make_table("python.variables")
     function, file, line = place
     _state["table"].append(each.text, function, file, line, each.last_text, text, each.last, value, "tracked", None, note, None)
     each.last, each.last_text = value, text

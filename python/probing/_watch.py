@@ -14,18 +14,9 @@ from . import _helpers, _hooks, _places, _trace, _values
 from ._expressions import Names
 from ._hooks import MONITORED, Refused
 from ._operations import operations_of
+from ._own import make_table
 from ._program import main_globals
 
-INT, INT64, FLOAT, TEXT = 3, 4, 10, 13  # enum pb_type
-VARIABLES = [
-    ("name", TEXT, None, "what is watched"), ("function", TEXT, None, None), ("file", TEXT, None, None), ("line", INT, None, "the line that changed it"),
-    ("old", TEXT, None, "JSON; NULL: none was seen"), ("new", TEXT, None, "JSON"), ("old_number", FLOAT, None, None),
-    ("new_number", FLOAT, None, "of numbers, and of tensors with one element in the CPU's memory"),
-    ("how", TEXT, None, "assigned, in place, or first: it had the value when it was first seen"),
-    ("thread_id", INT64, None, "as the kernel numbers it"),
-    ("note", TEXT, None, "how many changes before this one have no row; why a tensor has no number"),
-    ("operation", TEXT, None, "of a change in place, as the line has it: add_, +=, []=, step()"),
-]
 RATE, OLD_MS = 1000, 60000
 FRAMES_MAX, EXACT_MAX, ARRAY_MAX, NAMES_MAX = 1000, 1000, 4096, 20
 REACHED = frozenset(["Expression", "Name", "Attribute", "Subscript", "Constant", "Num", "Str", "Index", "Load", "UnaryOp", "USub"])
@@ -154,7 +145,7 @@ class Watch:
             check_name(self.expression, self.code, self.function, names)
         self.operations = operations_of(self.code, self.expression)
         self.rate, self.changed, self.changes = Rate(rate), changed or self.write, 0
-        self.table = None if changed else _probing.table("python.variables", VARIABLES, "changes of variables that are watched (probing watch)")
+        self.table = None if changed else make_table("python.variables")
         self.place = _places.Place([self.code], None, self.at_line, self.at_end, until)
         self.states = {}  # of each frame, by its address
         self.last = {}  # of each thread: the state that its last call left

@@ -6,8 +6,8 @@
 #include "agent/python.h"
 #include "agent/recorder.h"
 #include "agent/wake.h"
-#include "control/crash_columns.h"
 #include "control/message.h"
+#include "control/tables.def"
 #include "table/arena.h"
 
 #include <errno.h>
@@ -25,20 +25,21 @@ static uint64_t scene; /* id of the last event that the keeper was told of */
 static uint64_t over_since;
 static uint32_t copies_wanted, copies_made; /* requests by threads that wait for the copy of the tables */
 
-/* _catch.py writes these tables too: it is told of them by pb_crash_tables. */
-static const struct pb_column exception_columns[] = {PB_EXCEPTIONS_COLUMNS(PB_CRASH_COLUMN)};
-static const struct pb_column frame_columns[] = {PB_CRASH_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
-
-enum { E_ID = 1, E_KIND, E_TYPE, E_MESSAGE, E_TID, E_THREAD, E_FUNCTION, E_FILE, E_LINE, E_TRACEBACK };
-enum { F_ID = 1, F_TID, F_THREAD, F_FAILED, F_DEPTH, F_LANGUAGE, F_FUNCTION, F_FILE, F_LINE, F_LOCALS };
+/* _catch.py writes these tables too. */
+#define E_ID(id, ...) E_##id,
+#define F_ID(id, ...) F_##id,
+enum { PB_TABLE_EXCEPTIONS(PB_NOTHING, E_ID) };
+enum { PB_TABLE_CRASH_FRAMES(PB_NOTHING, F_ID) };
+static const struct pb_column exception_columns[] = {PB_COLUMNS_OF(PB_TABLE_EXCEPTIONS)};
+static const struct pb_column frame_columns[] = {PB_COLUMNS_OF(PB_TABLE_CRASH_FRAMES)};
 
 #define COLUMNS(of) .columns = (of), .ncolumns = sizeof(of) / sizeof((of)[0])
 const struct pb_table_spec pb_crash_tables[PB_CRASH_TABLES] = {
-    [PB_CRASH_EXCEPTIONS] = {.name = PB_EXCEPTIONS_NAME,
-                             .comment = PB_EXCEPTIONS_ABOUT,
+    [PB_CRASH_EXCEPTIONS] = {.name = PB_NAME_OF(PB_TABLE_EXCEPTIONS),
+                             .comment = PB_COMMENT_OF(PB_TABLE_EXCEPTIONS),
                              COLUMNS(exception_columns)},
-    [PB_CRASH_FRAMES] = {.name = PB_CRASH_FRAMES_NAME,
-                         .comment = PB_CRASH_FRAMES_ABOUT,
+    [PB_CRASH_FRAMES] = {.name = PB_NAME_OF(PB_TABLE_CRASH_FRAMES),
+                         .comment = PB_COMMENT_OF(PB_TABLE_CRASH_FRAMES),
                          COLUMNS(frame_columns)},
 };
 

@@ -52,50 +52,6 @@ static pb_pyobject *thread_id(pb_pyobject *self, pb_pyobject *unused)
     return pb_python_here()->int_from((unsigned long)syscall(SYS_gettid));
 }
 
-static int add_text(const struct pb_python *py, pb_pyobject *list, const char *text)
-{
-    pb_pyobject *object = py->str_from(text, (long)strlen(text));
-    int r = object ? py->list_append(list, object) : -1;
-
-    if (object)
-        py->decref(object);
-    return r;
-}
-
-static int add_column(const struct pb_python *py, pb_pyobject *list, const struct pb_column *column)
-{
-    int r = add_text(py, list, column->name);
-    pb_pyobject *type = r < 0 ? NULL : py->int_from((unsigned long)column->type);
-
-    r = type ? py->list_append(list, type) : -1;
-    if (type)
-        py->decref(type);
-    return r < 0 ? r : add_text(py, list, column->comment ? column->comment : "");
-}
-
-/* crash_table(n): [name, comment, then name, type and comment of each column but the time]. */
-static pb_pyobject *describe_table(pb_pyobject *self, pb_pyobject *which)
-{
-    const struct pb_python *py = pb_python_here();
-    (void)self;
-
-    long n = py->int_as(which);
-    if (py->err_occurred())
-        return NULL;
-    const struct pb_table_spec *spec = &pb_crash_tables[n == PB_CRASH_FRAMES];
-    pb_pyobject *list = py->list_new(0);
-    int r = list ? add_text(py, list, spec->name) : -1;
-    if (r == 0)
-        r = add_text(py, list, spec->comment);
-    for (unsigned i = 1; r == 0 && i < spec->ncolumns; i++)
-        r = add_column(py, list, &spec->columns[i]);
-    if (r < 0 && list) {
-        py->decref(list);
-        return NULL;
-    }
-    return list;
-}
-
 /* keep_rows(ms): waits until the recorded rows outlive the process, at most that long. */
 static pb_pyobject *keep_rows(pb_pyobject *self, pb_pyobject *limit)
 {
@@ -116,7 +72,6 @@ struct pb_py_method pb_crash_methods[] = {
     {"is_secret", (pb_py_function)is_secret, PB_METH_O, NULL},
     {"crash_number", (pb_py_function)next_crash_number, PB_METH_NOARGS, NULL},
     {"thread_id", (pb_py_function)thread_id, PB_METH_NOARGS, NULL},
-    {"crash_table", (pb_py_function)describe_table, PB_METH_O, NULL},
     {"keep_rows", (pb_py_function)keep_rows, PB_METH_O, NULL},
     {0},
 };

@@ -4,8 +4,8 @@
 #include "agent/agent.h"
 #include "agent/crash.h"
 #include "agent/recorder.h"
-#include "control/crash_columns.h"
 #include "control/message.h"
+#include "control/tables.def"
 #include "table/arena.h"
 
 #include <errno.h>
@@ -17,9 +17,9 @@ static int32_t told_tid;
 static int has_begun, is_over; /* to be sent in the next turn */
 static uint64_t number;        /* the id of the rows about the present hang */
 
-static const struct pb_column columns[] = {PB_HANG_FRAMES_COLUMNS(PB_CRASH_COLUMN)};
-static const struct pb_table_spec table = {.name = PB_HANG_FRAMES_NAME,
-                                           .comment = PB_HANG_FRAMES_ABOUT,
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_HANG_FRAMES)};
+static const struct pb_table_spec table = {.name = PB_NAME_OF(PB_TABLE_HANG_FRAMES),
+                                           .comment = PB_COMMENT_OF(PB_TABLE_HANG_FRAMES),
                                            .columns = columns,
                                            .ncolumns = sizeof(columns) / sizeof(columns[0])};
 

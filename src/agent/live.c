@@ -5,6 +5,7 @@
 #include "agent/fork_gate.h"
 #include "agent/recorder.h"
 #include "agent/spawn.h"
+#include "control/tables.def"
 #include "table/arena.h"
 #include "table/clock.h"
 #include "table/names.h"
@@ -29,19 +30,13 @@
 
 /* --- telling --------------------------------------------------------------------------------------- */
 
-static const struct pb_column told_columns[] = {
-    {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was registered, UTC"},
-    {"name", PB_STRING, 0, NULL, "of the table"},
-    {"kind", PB_STRING, 0, NULL, NULL},
-    {"function", PB_STRING, 0, NULL, "where its rows come from"},
-    {"active", PB_BOOL, 0, NULL, "false: taken back"},
-};
+static const struct pb_column told_columns[] = {PB_COLUMNS_OF(PB_TABLE_REGISTERED)};
 
 static void add_row(const char *name, const char *kind, const char *function, int active)
 {
     static struct pb_known_table known;
-    static const struct pb_table_spec spec = {.name = "probing.registered",
-                                              .comment = "tables whose rows come from a function",
+    static const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_REGISTERED),
+                                              .comment = PB_COMMENT_OF(PB_TABLE_REGISTERED),
                                               .columns = told_columns,
                                               .ncolumns = sizeof(told_columns) / sizeof(told_columns[0])};
     const char *const texts[] = {name, kind, function};

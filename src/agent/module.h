@@ -89,19 +89,20 @@ void pb_module_forked(void);
 void pb_calls_forget(void);
 
 /* Functions of the module; each array ends with a name that is NULL. */
-extern struct pb_py_method pb_apart_methods[];   /* apart.c */
-extern struct pb_py_method pb_job_methods[];     /* job_python.c */
-extern struct pb_py_method pb_prompt_methods[];  /* prompt.c */
-extern struct pb_py_method pb_table_methods[];   /* module_table.c */
-extern struct pb_py_method pb_span_methods[];    /* module_span.c */
-extern struct pb_py_method pb_log_methods[];     /* module_log.c */
-extern struct pb_py_method pb_crash_methods[];   /* crash_python.c */
-extern struct pb_py_method pb_catch_methods[];   /* catch_hook.c */
-extern struct pb_py_method pb_call_methods[];    /* module_trace.c */
-extern struct pb_py_method pb_comm_methods[];    /* probes/torch_comm.c */
-extern struct pb_py_method pb_halt_methods[];    /* halt.c */
-extern struct pb_py_method pb_track_methods[];   /* probes/torch_track.c */
-extern struct pb_py_method pb_gpu_methods[];     /* probes/torch_gpu.c */
-extern struct pb_py_method pb_history_methods[]; /* probes/allocations_cuda.c */
-extern struct pb_py_method pb_object_methods[];  /* objects.c */
-extern struct pb_py_method pb_tensor_methods[];  /* tensor_values.c */
+extern struct pb_py_method pb_apart_methods[];     /* apart.c */
+extern struct pb_py_method pb_job_methods[];       /* job_python.c */
+extern struct pb_py_method pb_prompt_methods[];    /* prompt.c */
+extern struct pb_py_method pb_table_methods[];     /* module_table.c */
+extern struct pb_py_method pb_own_table_methods[]; /* own_tables.c */
+extern struct pb_py_method pb_span_methods[];      /* module_span.c */
+extern struct pb_py_method pb_log_methods[];       /* module_log.c */
+extern struct pb_py_method pb_crash_methods[];     /* crash_python.c */
+extern struct pb_py_method pb_catch_methods[];     /* catch_hook.c */
+extern struct pb_py_method pb_call_methods[];      /* module_trace.c */
+extern struct pb_py_method pb_comm_methods[];      /* probes/torch_comm.c */
+extern struct pb_py_method pb_halt_methods[];      /* halt.c */
+extern struct pb_py_method pb_track_methods[];     /* probes/torch_track.c */
+extern struct pb_py_method pb_gpu_methods[];       /* probes/torch_gpu.c */
+extern struct pb_py_method pb_history_methods[];   /* probes/allocations_cuda.c */
+extern struct pb_py_method pb_object_methods[];    /* objects.c */
+extern struct pb_py_method pb_tensor_methods[];    /* tensor_values.c */

@@ -8,6 +8,7 @@
 #include "agent/probes/probe.h"
 #include "agent/recorder.h"
 #include "agent/values.h"
+#include "control/tables.def"
 #include "table/names.h"
 
 #include <errno.h>
@@ -18,17 +19,11 @@
 #define MOST_NAME 48 /* bytes of a column's name, with its NUL */
 #define COLUMNS   "log columns"
 
-enum { TIMESTAMP, EPOCH, STEP, LOSS };
+enum { PB_IDS_OF(PB_TABLE_TRAINING_LOGS) };
 
 static int64_t step_now = INT64_MIN;
 
-/* The same columns as in src/engine/shared/known.c. */
-static const struct pb_column first_columns[] = {
-    {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was taken, UTC"},
-    {"epoch", PB_I64, 0, NULL, "epoch of the training"},
-    {"step", PB_I64, 0, NULL, "step of the training"},
-    {"loss", PB_F64, 0, NULL, "loss of the step"},
-};
+static const struct pb_column first_columns[] = {PB_COLUMNS_OF(PB_TABLE_TRAINING_LOGS)};
 
 static const char *const counters[] = {"epoch", "step",       "global_step", "local_step", "iteration",
                                        "iter",  "micro_step", "batch",       "rank",       "seed"};
@@ -36,8 +31,8 @@ static const char *const counters[] = {"epoch", "step",       "global_step", "lo
 static struct pb_table *log_table(struct pb_arena *arena)
 {
     static struct pb_known_table known;
-    const struct pb_table_spec spec = {.name = "training_logs",
-                                       .comment = "what probing.log was given, a row a call",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_TRAINING_LOGS),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_TRAINING_LOGS),
                                        .columns = first_columns,
                                        .ncolumns = sizeof(first_columns) / sizeof(first_columns[0])};
     return pb_recorder_table(arena, &spec, &known);

@@ -2,6 +2,7 @@
 #include "agent/notes.h"
 
 #include "agent/recorder.h"
+#include "control/tables.def"
 #include "table/arena.h"
 #include "table/clock.h"
 
@@ -9,24 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The same columns as in src/engine/shared/known.c. */
-enum { ALERT_TIMESTAMP, ALERT_KIND, ALERT_SEVERITY, ALERT_SUBJECT, ALERT_STEP, ALERT_VALUE, ALERT_MESSAGE };
-static const struct pb_column alert_columns[] = {
-    [ALERT_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was noticed, UTC"},
-    [ALERT_KIND] = {"kind", PB_STRING, 0, NULL, "hang, resumed, nan, infinity"},
-    [ALERT_SEVERITY] = {"severity", PB_STRING, 0, NULL, "error, warning or note"},
-    [ALERT_SUBJECT] = {"subject", PB_STRING, 0, NULL, "what it is about, such as a variable"},
-    [ALERT_STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step; NULL: not known"},
-    [ALERT_VALUE] = {"value", PB_F64, 0, NULL, "the value that it is about"},
-    [ALERT_MESSAGE] = {"message", PB_STRING, 0, NULL, "what is wrong, for a person"},
-};
+#define ALERT_ID(id, ...) ALERT_##id,
+enum { PB_TABLE_ALERTS(PB_NOTHING, ALERT_ID) };
+static const struct pb_column alert_columns[] = {PB_COLUMNS_OF(PB_TABLE_ALERTS)};
 
-enum { LOG_TIMESTAMP, LOG_SOURCE, LOG_MESSAGE };
-static const struct pb_column log_columns[] = {
-    [LOG_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
-    [LOG_SOURCE] = {"source", PB_STRING, 0, NULL, "part of the agent"},
-    [LOG_MESSAGE] = {"message", PB_STRING, 0, NULL, "what it did by itself, and why"},
-};
+#define LOG_ID(id, ...) LOG_##id,
+enum { PB_TABLE_LOG(PB_NOTHING, LOG_ID) };
+static const struct pb_column log_columns[] = {PB_COLUMNS_OF(PB_TABLE_LOG)};
 
 static void put_text(struct pb_row *row, unsigned column, const char *text)
 {
@@ -37,8 +27,8 @@ static void put_text(struct pb_row *row, unsigned column, const char *text)
 void pb_note_alert(const struct pb_alert *alert)
 {
     static struct pb_known_table known;
-    const struct pb_table_spec spec = {.name = "python.alerts",
-                                       .comment = "what is wrong with the job, as the agent noticed it",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_ALERTS),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_ALERTS),
                                        .columns = alert_columns,
                                        .ncolumns = sizeof(alert_columns) / sizeof(alert_columns[0])};
     struct pb_row row;
@@ -61,8 +51,8 @@ void pb_note_alert(const struct pb_alert *alert)
 void pb_note_log(const char *source, const char *format, ...)
 {
     static struct pb_known_table known;
-    const struct pb_table_spec spec = {.name = "probing.log",
-                                       .comment = "what the agent did by itself, and why",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_LOG),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_LOG),
                                        .columns = log_columns,
                                        .ncolumns = sizeof(log_columns) / sizeof(log_columns[0])};
     char text[300];

@@ -2,28 +2,11 @@
  * module_trace.c. */
 #pragma once
 
+#include "control/tables.def"
 #include "table/arena.h"
 
-enum pb_trace_column {
-    PB_TRACE_TIMESTAMP,
-    PB_TRACE_RECORD_TYPE,
-    PB_TRACE_TRACE_ID,
-    PB_TRACE_SPAN_ID,
-    PB_TRACE_PARENT_ID,
-    PB_TRACE_NAME,
-    PB_TRACE_PHASE,
-    PB_TRACE_STEP,
-    PB_TRACE_THREAD_ID,
-    PB_TRACE_LOCATION,
-    PB_TRACE_ATTRIBUTES,
-    PB_TRACE_ENDED,
-    PB_TRACE_DURATION_MS,
-    PB_TRACE_ERROR,
-    PB_TRACE_ARGUMENTS,
-    PB_TRACE_RESULT,
-    PB_TRACE_LOCALS,
-    PB_TRACE_COLUMNS,
-};
+#define PB_TRACE_ID(id, ...) PB_TRACE_##id,
+enum pb_trace_column { PB_TABLE_TRACE_EVENT(PB_NOTHING, PB_TRACE_ID) PB_TRACE_COLUMNS };
 
 /* Begins a row of the table, as pb_recorder_begin_row does (recorder.h). */
 int pb_trace_begin_row(struct pb_row *row, uint32_t *place);

@@ -149,7 +149,7 @@ static int add_memory(void *arg, pid_t pid, struct pb_table *to, struct pb_err *
     set_known(&row, PB_MEMORY_ARENAS, (double)m.python.heap_arenas);
     set_known(&row, PB_MEMORY_HEAP, (double)m.python.heap_bytes);
     for (unsigned i = 0; i < 3; i++)
-        set_known(&row, PB_MEMORY_GC + i, (double)m.python.gc[i]);
+        set_known(&row, PB_MEMORY_GEN0 + i, (double)m.python.gc[i]);
     set_known(&row, PB_MEMORY_GPU, m.gpu);
     pb_row_commit(&row);
     return 0;

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/procfs.h"
 #include "base/time.h"
+#include "control/tables.def"
 #include "profile/gpu.h"
 #include "remote/python/heap.h"
 #include "remote/python/reader.h"
@@ -22,74 +23,21 @@
 
 enum { PERIOD_S = 1, STOP_S = 3, COUNT_SHARE = 100 };
 
-enum {
-    M_TIME,
-    M_PID,
-    M_RSS,
-    M_BLOCKS,
-    M_ARENAS,
-    M_HEAP,
-    M_GEN0,
-    M_GEN1,
-    M_GEN2,
-    M_TORCH_CPU,
-    M_TORCH_CUDA,
-    M_GPU,
-    M_COLUMNS
-};
-enum {
-    G_TIME,
-    G_GPU,
-    G_NAME,
-    G_UUID,
-    G_UTIL,
-    G_MEMORY_UTIL,
-    G_USED,
-    G_TOTAL,
-    G_TEMPERATURE,
-    G_POWER,
-    G_CLOCK,
-    G_PROCESS,
-    G_COLUMNS
-};
+#define M_ID(id, ...) M_##id,
+#define G_ID(id, ...) G_##id,
+enum { PB_TABLE_MEMORY(PB_NOTHING, M_ID) M_COLUMNS };
+enum { PB_TABLE_GPU_METRICS(PB_NOTHING, G_ID) G_COLUMNS };
 
-static const struct pb_column memory_columns[M_COLUMNS] = {
-    [M_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
-    [M_PID] = {"pid", PB_I32, 0, NULL, "process"},
-    [M_RSS] = {"rss_bytes", PB_I64, 0, "bytes", "memory in RAM"},
-    [M_BLOCKS] = {"heap_blocks", PB_I64, 0, NULL, "small blocks of Python's allocator in use"},
-    [M_ARENAS] = {"heap_arenas", PB_I64, 0, NULL, "regions that Python's allocator has"},
-    [M_HEAP] = {"heap_bytes", PB_I64, 0, "bytes", "their size"},
-    [M_GEN0] = {"gc_gen0", PB_I64, 0, NULL, "gc.get_count(): new objects since a collection"},
-    [M_GEN1] = {"gc_gen1", PB_I64, 0, NULL, "young collections since a middle one"},
-    [M_GEN2] = {"gc_gen2", PB_I64, 0, NULL, "middle collections since a full one"},
-    [M_TORCH_CPU] = {"torch_cpu_bytes", PB_I64, 0, "bytes", "of torch tensors in RAM; NULL: nobody knows"},
-    [M_TORCH_CUDA] = {"torch_cuda_bytes", PB_I64, 0, "bytes", "of torch tensors on GPUs; NULL: not asked"},
-    [M_GPU] = {"gpu_bytes", PB_I64, 0, "bytes", "memory of the process on GPUs, as NVML says"},
-};
+static const struct pb_column memory_columns[] = {PB_COLUMNS_OF(PB_TABLE_MEMORY)};
 
-static const struct pb_column gpu_columns[G_COLUMNS] = {
-    [G_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
-    [G_GPU] = {"gpu", PB_I32, 0, NULL, "number of the GPU"},
-    [G_NAME] = {"name", PB_STRING, 0, NULL, "its model"},
-    [G_UUID] = {"uuid", PB_STRING, 0, NULL, "its own id"},
-    [G_UTIL] = {"gpu_util", PB_F64, 0, "%", "share of time in which a kernel ran"},
-    [G_MEMORY_UTIL] = {"memory_util", PB_F64, 0, "%", "share of time in which its memory was busy"},
-    [G_USED] = {"memory_used_mb", PB_F64, 0, "MB", "memory in use"},
-    [G_TOTAL] = {"memory_total_mb", PB_F64, 0, "MB", "memory there is"},
-    [G_TEMPERATURE] = {"temperature_c", PB_F64, 0, "C", "temperature"},
-    [G_POWER] = {"power_w", PB_F64, 0, "W", "power drawn"},
-    [G_CLOCK] = {"sm_clock_mhz", PB_F64, 0, "MHz", "clock of its processors"},
-    [G_PROCESS] = {"process_memory_mb", PB_F64, 0, "MB", "memory of the recorded processes on it"},
-};
+static const struct pb_column gpu_columns[] = {PB_COLUMNS_OF(PB_TABLE_GPU_METRICS)};
 
-static const struct pb_table_spec memory_table = {
-    .name = "python.memory",
-    .comment = "memory of the Python runtime, a row a second and process",
-    .columns = memory_columns,
-    .ncolumns = M_COLUMNS};
-static const struct pb_table_spec gpu_table = {.name = "gpu_metrics",
-                                               .comment = "use of the GPUs, a row a second and GPU",
+static const struct pb_table_spec memory_table = {.name = PB_NAME_OF(PB_TABLE_MEMORY),
+                                                  .comment = PB_COMMENT_OF(PB_TABLE_MEMORY),
+                                                  .columns = memory_columns,
+                                                  .ncolumns = M_COLUMNS};
+static const struct pb_table_spec gpu_table = {.name = PB_NAME_OF(PB_TABLE_GPU_METRICS),
+                                               .comment = PB_COMMENT_OF(PB_TABLE_GPU_METRICS),
                                                .columns = gpu_columns,
                                                .ncolumns = G_COLUMNS};
 

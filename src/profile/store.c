@@ -26,78 +26,34 @@ struct pb_store {
         base; /* of the ids of its stacks: what sets them apart from those of other recordings and epochs */
 };
 
-static const struct pb_column sample_columns[PB_SAMPLES_COLUMNS] = {
-    [PB_SAMPLES_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "the first sample of this row"},
-    [PB_SAMPLES_UNTIL] = {"until", PB_TIMESTAMP, 0, NULL, "the last one"},
-    [PB_SAMPLES_PID] = {"pid", PB_I32, 0, NULL, "process"},
-    [PB_SAMPLES_TID] = {"tid", PB_I32, 0, NULL, "thread id"},
-    [PB_SAMPLES_THREAD] = {"thread", PB_STRING, 0, NULL, "its name"},
-    [PB_SAMPLES_PROCESS] = {"process", PB_STRING, 0, NULL, "rank or pid"},
-    [PB_SAMPLES_STACK] = {"stack", PB_I64, 0, NULL, "python.stacks has its frames"},
-    [PB_SAMPLES_SAMPLES] = {"samples", PB_U32, 0, NULL, "how many in a row"},
-    [PB_SAMPLES_WAITING] = {"waiting", PB_BOOL, 0, NULL, "off its CPU"},
-    [PB_SAMPLES_GIL] = {"gil", PB_BOOL, 0, NULL, "held the GIL"},
-    [PB_SAMPLES_RAN] = {"ran", PB_BOOL, 0, NULL, "the thread was seen to run so far"},
-};
+static const struct pb_column sample_columns[] = {PB_COLUMNS_OF(PB_TABLE_SAMPLES)};
 
-static const struct pb_column stack_columns[PB_STACKS_COLUMNS] = {
-    [PB_STACKS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was written"},
-    [PB_STACKS_STACK] = {"stack", PB_I64, 0, NULL, "id of the stack, in all recordings"},
-    [PB_STACKS_PARENT] = {"parent", PB_I64, 0, NULL, "the stack that called it; 0: none"},
-    [PB_STACKS_FUNCTION] = {"function", PB_STRING, 0, NULL, "of its innermost frame"},
-    [PB_STACKS_FILE] = {"file", PB_STRING, 0, NULL, "file of its source"},
-    [PB_STACKS_LINE] = {"line", PB_I32, 0, NULL, "line"},
-    [PB_STACKS_KIND] = {"kind", PB_U8, 0, NULL, "0 Python, 1 native, 2 what it waits for"},
-};
+static const struct pb_column stack_columns[] = {PB_COLUMNS_OF(PB_TABLE_STACKS)};
 
-static const struct pb_column hang_columns[PB_HANGS_COLUMNS] = {
-    [PB_HANGS_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
-    [PB_HANGS_PID] = {"pid", PB_I32, 0, NULL, "process"},
-    [PB_HANGS_TID] = {"tid", PB_I32, 0, NULL, "thread id"},
-    [PB_HANGS_THREAD] = {"thread", PB_STRING, 0, NULL, "its name"},
-    [PB_HANGS_PROCESS] = {"process", PB_STRING, 0, NULL, "rank or pid"},
-    [PB_HANGS_DEPTH] = {"depth", PB_I32, 0, NULL, "0: the innermost frame"},
-    [PB_HANGS_FUNCTION] = {"function", PB_STRING, 0, NULL, "function"},
-    [PB_HANGS_FILE] = {"file", PB_STRING, 0, NULL, "file of its source"},
-    [PB_HANGS_LINE] = {"line", PB_I32, 0, NULL, "line it is at"},
-    [PB_HANGS_LOCALS] = {"locals", PB_STRING, 0, NULL, "name = value, a line each"},
-    [PB_HANGS_SECONDS] = {"seconds", PB_F64, 0, "s", "without progress when it was taken"},
-    [PB_HANGS_VERDICT] = {"verdict", PB_STRING, 0, NULL, "what the process waits for, where that is known"},
-};
+static const struct pb_column hang_columns[] = {PB_COLUMNS_OF(PB_TABLE_HANGS)};
 
-static const struct pb_column sampling_columns[PB_SAMPLING_COLUMNS] = {
-    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
-    [PB_SAMPLING_TICKS] = {"ticks", PB_I64, 0, NULL, "instants at which all threads were looked at"},
-    [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64, 0, NULL, "stacks read while the thread slept"},
-    [PB_SAMPLING_INTERRUPTED] = {"interrupted", PB_I64, 0, NULL, "in an interrupt of its CPU"},
-    [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64, 0, NULL, "while it waited for our CPU"},
-    [PB_SAMPLING_STOPPED] = {"stopped", PB_I64, 0, NULL, "while it was stopped"},
-    [PB_SAMPLING_REFUSED] = {"refused", PB_I64, 0, NULL, "no allowed way could prove the stack"},
-    [PB_SAMPLING_FAILED] = {"failed", PB_I64, 0, NULL, "could not be read"},
-    [PB_SAMPLING_TRUNCATED] = {"truncated", PB_I64, 0, NULL, "samples whose stack is cut"},
-    [PB_SAMPLING_LATE] = {"late", PB_I64, 0, NULL, "instants that had passed before we came"},
-};
+static const struct pb_column sampling_columns[] = {PB_COLUMNS_OF(PB_TABLE_SAMPLING)};
 
 static int make_tables(struct pb_store *s)
 {
-    const struct pb_table_spec samples = {.name = "python.samples",
-                                          .comment = "where threads were, sampled from outside",
+    const struct pb_table_spec samples = {.name = PB_NAME_OF(PB_TABLE_SAMPLES),
+                                          .comment = PB_COMMENT_OF(PB_TABLE_SAMPLES),
                                           .columns = sample_columns,
                                           .ncolumns = PB_SAMPLES_COLUMNS,
                                           .share = 16};
-    const struct pb_table_spec stacks = {.name = "python.stacks",
-                                         .comment = "the stacks of python.samples, frame by frame",
+    const struct pb_table_spec stacks = {.name = PB_NAME_OF(PB_TABLE_STACKS),
+                                         .comment = PB_COMMENT_OF(PB_TABLE_STACKS),
                                          .columns = stack_columns,
                                          .ncolumns = PB_STACKS_COLUMNS,
                                          .share = 16};
-    const struct pb_table_spec hangs = {.name = "python.hangs",
-                                        .comment = "all stacks with locals when there was no progress",
+    const struct pb_table_spec hangs = {.name = PB_NAME_OF(PB_TABLE_HANGS),
+                                        .comment = PB_COMMENT_OF(PB_TABLE_HANGS),
                                         .columns = hang_columns,
                                         .ncolumns = PB_HANGS_COLUMNS,
                                         .share = 8,
                                         .heap_percent = 75};
-    const struct pb_table_spec sampling = {.name = "python.sampling",
-                                           .comment = "how the samples were taken, a row a second",
+    const struct pb_table_spec sampling = {.name = PB_NAME_OF(PB_TABLE_SAMPLING),
+                                           .comment = PB_COMMENT_OF(PB_TABLE_SAMPLING),
                                            .columns = sampling_columns,
                                            .ncolumns = PB_SAMPLING_COLUMNS};
 

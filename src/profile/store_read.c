@@ -142,37 +142,12 @@ struct wanted {
     enum pb_type type;
 };
 
-static const struct wanted sample_wanted[PB_SAMPLES_COLUMNS] = {
-    [PB_SAMPLES_TIME] = {"timestamp", PB_TIMESTAMP},
-    [PB_SAMPLES_UNTIL] = {"until", PB_TIMESTAMP},
-    [PB_SAMPLES_PID] = {"pid", PB_I32},
-    [PB_SAMPLES_TID] = {"tid", PB_I32},
-    [PB_SAMPLES_THREAD] = {"thread", PB_STRING},
-    [PB_SAMPLES_PROCESS] = {"process", PB_STRING},
-    [PB_SAMPLES_STACK] = {"stack", PB_I64},
-    [PB_SAMPLES_SAMPLES] = {"samples", PB_U32},
-    [PB_SAMPLES_WAITING] = {"waiting", PB_BOOL},
-    [PB_SAMPLES_GIL] = {"gil", PB_BOOL},
-    [PB_SAMPLES_RAN] = {"ran", PB_BOOL},
-};
+#define WANTED(id, name, type, ...) {name, PB_##type},
+static const struct wanted sample_wanted[] = {PB_TABLE_SAMPLES(PB_NOTHING, WANTED)};
 
-static const struct wanted stack_wanted[PB_STACKS_COLUMNS] = {
-    [PB_STACKS_TIME] = {"timestamp", PB_TIMESTAMP},
-    [PB_STACKS_STACK] = {"stack", PB_I64},
-    [PB_STACKS_PARENT] = {"parent", PB_I64},
-    [PB_STACKS_FUNCTION] = {"function", PB_STRING},
-    [PB_STACKS_FILE] = {"file", PB_STRING},
-    [PB_STACKS_LINE] = {"line", PB_I32},
-    [PB_STACKS_KIND] = {"kind", PB_U8},
-};
+static const struct wanted stack_wanted[] = {PB_TABLE_STACKS(PB_NOTHING, WANTED)};
 
-static const struct wanted sampling_wanted[PB_SAMPLING_COLUMNS] = {
-    [PB_SAMPLING_TIME] = {"timestamp", PB_TIMESTAMP}, [PB_SAMPLING_TICKS] = {"ticks", PB_I64},
-    [PB_SAMPLING_ASLEEP] = {"asleep", PB_I64},        [PB_SAMPLING_INTERRUPTED] = {"interrupted", PB_I64},
-    [PB_SAMPLING_PREEMPTED] = {"preempted", PB_I64},  [PB_SAMPLING_STOPPED] = {"stopped", PB_I64},
-    [PB_SAMPLING_REFUSED] = {"refused", PB_I64},      [PB_SAMPLING_FAILED] = {"failed", PB_I64},
-    [PB_SAMPLING_TRUNCATED] = {"truncated", PB_I64},  [PB_SAMPLING_LATE] = {"late", PB_I64},
-};
+static const struct wanted sampling_wanted[] = {PB_TABLE_SAMPLING(PB_NOTHING, WANTED)};
 
 /* One row; a column that the table lacks is NULL. */
 struct row {

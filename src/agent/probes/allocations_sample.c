@@ -11,6 +11,7 @@
 #include "agent/here.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
+#include "control/tables.def"
 #include "table/arena.h"
 #include "table/clock.h"
 
@@ -43,37 +44,10 @@ static struct {
     int is_library;
 } judged[1 << JUDGED_BITS];
 
-enum column {
-    TIMESTAMP,
-    FUNCTION_NAME,
-    ALLOCATED_BYTES,
-    FILE_NAME,
-    LINE,
-    CALLER,
-    KIND,
-    BYTES,
-    DEVICE,
-    THREAD,
-    FOLLOWED,
-    FREED,
-    COLUMNS
-};
-static const struct pb_column columns[COLUMNS] = {
-    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was allocated, UTC"},
-    [FUNCTION_NAME] = {"function_name", PB_STRING, 0, NULL, "function that allocated"},
-    [ALLOCATED_BYTES] = {"allocated_bytes", PB_I64, 0, "bytes", "how much it stands for: sums are estimates"},
-    [FILE_NAME] = {"file", PB_STRING, 0, NULL, "of the function"},
-    [LINE] = {"lineno", PB_I32, 0, NULL, "line that allocated"},
-    [CALLER] = {"caller", PB_STRING, 0, NULL, "file:line of the program's own code"},
-    [KIND] = {"kind", PB_STRING, 0, NULL, "python, tensor, or cuda: of torch's GPU allocator"},
-    [BYTES] = {"bytes", PB_I64, 0, "bytes", "of the block itself"},
-    [DEVICE] = {"device", PB_STRING, 0, NULL, "of a tensor, or the GPU"},
-    [THREAD] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
-    [FOLLOWED] = {"followed", PB_BOOL, 0, NULL, "whether freed will be told"},
-    [FREED] = {"freed", PB_TIMESTAMP, PB_COL_LATE, NULL, "when it was freed, UTC; NULL: it is alive"},
-};
-static const struct pb_table_spec spec = {.name = "memory_allocations",
-                                          .comment = "memory allocated by Python and torch, sampled by bytes",
+enum { PB_IDS_OF(PB_TABLE_MEMORY_ALLOCATIONS) COLUMNS };
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_MEMORY_ALLOCATIONS)};
+static const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_MEMORY_ALLOCATIONS),
+                                          .comment = PB_COMMENT_OF(PB_TABLE_MEMORY_ALLOCATIONS),
                                           .columns = columns,
                                           .ncolumns = COLUMNS,
                                           .share = 8};

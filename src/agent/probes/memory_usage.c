@@ -5,6 +5,7 @@
 #include "agent/files.h"
 #include "agent/probes/probe.h"
 #include "agent/wake.h"
+#include "control/tables.def"
 #include "table/arena.h"
 
 #include <errno.h>
@@ -20,35 +21,9 @@
 #define SLOWER   10 /* factor, after FINE_FOR */
 #define FINE_FOR (10 * PB_NS_PER_S)
 
-enum column {
-    TIMESTAMP,
-    MEMORY_MB,
-    VMS_MB,
-    SWAP_MB,
-    MINOR_FAULTS,
-    MAJOR_FAULTS,
-    CPU_USER_S,
-    CPU_SYSTEM_S,
-    THREADS,
-    VOLUNTARY_SWITCHES,
-    INVOLUNTARY_SWITCHES,
-    COLUMNS,
-};
+enum { PB_IDS_OF(PB_TABLE_MEMORY_USAGE) COLUMNS };
 
-static const struct pb_column columns[COLUMNS] = {
-    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the row was taken, UTC"},
-    [MEMORY_MB] = {"memory_mb", PB_F64, 0, "MB", "resident memory (RSS)"},
-    [VMS_MB] = {"vms_mb", PB_F64, 0, "MB", "address space"},
-    [SWAP_MB] = {"swap_mb", PB_F64, 0, "MB", "swapped out"},
-    [MINOR_FAULTS] = {"minor_faults", PB_I64, 0, NULL, "page faults served from memory, since start"},
-    [MAJOR_FAULTS] = {"major_faults", PB_I64, 0, NULL, "page faults that read from disk, since start"},
-    [CPU_USER_S] = {"cpu_user_s", PB_F64, 0, "s", "CPU time in user code, since start"},
-    [CPU_SYSTEM_S] = {"cpu_system_s", PB_F64, 0, "s", "CPU time in the kernel, since start"},
-    [THREADS] = {"threads", PB_I32, 0, NULL, "threads alive"},
-    [VOLUNTARY_SWITCHES] = {"voluntary_switches", PB_I64, 0, NULL, "times it gave up the CPU, since start"},
-    [INVOLUNTARY_SWITCHES] = {"involuntary_switches", PB_I64, 0, NULL,
-                              "times the CPU was taken away, since start"},
-};
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_MEMORY_USAGE)};
 
 static struct pb_table *table;
 static uint64_t interval_ns, due_ns, begun_ns; /* begun: when a block last began */
@@ -77,8 +52,8 @@ static int urgent(void)
 static int start(struct pb_arena *arena, const char *settings, char *why, size_t why_size)
 {
     const struct pb_table_spec spec = {
-        .name = "memory_usage",
-        .comment = "what the process takes of the machine, a row a second",
+        .name = PB_NAME_OF(PB_TABLE_MEMORY_USAGE),
+        .comment = PB_COMMENT_OF(PB_TABLE_MEMORY_USAGE),
         .columns = columns,
         .ncolumns = COLUMNS,
     };

@@ -19,6 +19,7 @@
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
 #include "agent/thread.h"
+#include "control/tables.def"
 #include "table/clock.h"
 
 #include <ctype.h>
@@ -28,55 +29,9 @@
 
 #define PENDING 256
 
-enum {
-    TIMESTAMP,
-    STEP,
-    OP,
-    GROUP,
-    GROUP_RANK,
-    GROUP_SIZE,
-    SEQUENCE,
-    BYTES,
-    DTYPE,
-    SHAPE,
-    ASYNC_OP,
-    SRC_RANK,
-    DST_RANK,
-    RANK,
-    LOCATION,
-    RANKS,
-    THREAD_ID,
-    DONE,
-    DURATION_MS,
-    COLUMNS,
-    SPAN_ID = COLUMNS, /* only in the table of blocks */
-    BLOCK_COLUMNS,
-};
-/* The same columns as in src/engine/shared/known.c. */
-static const struct pb_column columns[BLOCK_COLUMNS] = {
-    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it was issued, UTC"},
-    [STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
-    [OP] = {"op", PB_STRING, 0, NULL, "allreduce, broadcast, send, ..."},
-    [GROUP] = {"group_name", PB_STRING, 0, NULL, "process group"},
-    [GROUP_RANK] = {"group_rank", PB_I32, 0, NULL, "rank of this process in it"},
-    [GROUP_SIZE] = {"group_size", PB_I32, 0, NULL, "its processes"},
-    [SEQUENCE] = {"seq", PB_I64, 0, NULL, "number in its group, from when the probe was on"},
-    [BYTES] = {"bytes", PB_I64, 0, "bytes", "of the tensors that this rank gives"},
-    [DTYPE] = {"tensor_dtype", PB_STRING, 0, NULL, "of the first of them"},
-    [SHAPE] = {"tensor_shape", PB_STRING, 0, NULL, "of the first of them: 4x8"},
-    [ASYNC_OP] = {"async_op", PB_BOOL, 0, NULL, "whether its issuer goes on at once"},
-    [SRC_RANK] = {"src_rank", PB_I32, 0, NULL, "rank that sends, where one does"},
-    [DST_RANK] = {"dst_rank", PB_I32, 0, NULL, "rank that receives, where one does"},
-    [RANK] = {"global_rank", PB_I32, 0, NULL, "rank of this process"},
-    [LOCATION] = {"location", PB_STRING, 0, NULL,
-                  "file:line that issued it; NULL: C++, such as DDP's reducer"},
-    [RANKS] = {"participate_ranks", PB_STRING, 0, NULL, "ranks of the group, the first 64"},
-    [THREAD_ID] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
-    [DONE] = {"done", PB_TIMESTAMP, PB_COL_LATE, NULL,
-              "when it was over, UTC; NULL: not yet, or nobody tells"},
-    [DURATION_MS] = {"duration_ms", PB_F64, PB_COL_LATE, "ms", "from issued to done"},
-    [SPAN_ID] = {"span_id", PB_I64, 0, NULL, "span of python.trace_event that issued it; NULL: none"},
-};
+/* The table of blocks has one column more. */
+enum { PB_IDS_OF(PB_TABLE_COLLECTIVE_OPS) BLOCK_COLUMNS, COLUMNS = SPAN_ID };
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_COLLECTIVE_OPS)};
 enum { OF_PROBE, OF_BLOCKS, TABLES };
 
 /* Operations in progress. Places are taken with the GIL, or without it by a mark without a report. */
@@ -106,13 +61,13 @@ static struct pb_table *comm_table(struct pb_arena *arena, int which)
 {
     static struct pb_known_table known[TABLES];
     const struct pb_table_spec specs[TABLES] = {
-        [OF_PROBE] = {.name = "python.comm_collective",
-                      .comment = "collectives and transfers of torch.distributed",
+        [OF_PROBE] = {.name = PB_NAME_OF(PB_TABLE_COMM_COLLECTIVE),
+                      .comment = PB_COMMENT_OF(PB_TABLE_COMM_COLLECTIVE),
                       .columns = columns,
                       .ncolumns = COLUMNS,
                       .share = 2},
-        [OF_BLOCKS] = {.name = "collective_ops",
-                       .comment = "collectives and transfers inside of probing.trace(\"collective_ops\")",
+        [OF_BLOCKS] = {.name = PB_NAME_OF(PB_TABLE_COLLECTIVE_OPS),
+                       .comment = PB_COMMENT_OF(PB_TABLE_COLLECTIVE_OPS),
                        .columns = columns,
                        .ncolumns = BLOCK_COLUMNS}};
 

@@ -8,6 +8,7 @@
 #include "agent/notes.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
+#include "control/tables.def"
 #include "table/clock.h"
 
 #include <string.h>
@@ -84,42 +85,15 @@ void pb_torch_occasion_ended(struct pb_torch_occasion *o)
         o->every *= 2;
 }
 
-enum {
-    OVER_TIMESTAMP,
-    OVER_STEP,
-    OVER_STEPS,
-    OVER_BARE_STEPS,
-    OVER_STEP_MS,
-    OVER_BARE_MS,
-    OVER_MEASURED,
-    OVER_CALLS,
-    OVER_NS,
-    OVER_COST,
-    OVER_BUDGET,
-    OVER_EVERY,
-    OVER_COLUMNS,
-};
-/* The same columns as in src/engine/shared/known.c. */
-static const struct pb_column columns[OVER_COLUMNS] = {
-    [OVER_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when, UTC"},
-    [OVER_STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
-    [OVER_STEPS] = {"steps", PB_U32, 0, NULL, "steps so far whose modules made rows"},
-    [OVER_BARE_STEPS] = {"bare_steps", PB_U32, 0, NULL, "steps so far whose modules made none"},
-    [OVER_STEP_MS] = {"step_ms", PB_F64, 0, "ms", "median of the last of the former"},
-    [OVER_BARE_MS] = {"bare_step_ms", PB_F64, 0, "ms", "median of the last of the latter"},
-    [OVER_MEASURED] = {"measured_percent", PB_F64, 0, "%", "how much longer the former take; noise included"},
-    [OVER_CALLS] = {"calls_per_step", PB_F64, 0, NULL, "rows of modules and phases a step"},
-    [OVER_NS] = {"ns_per_call", PB_F64, 0, "ns", "time in our code for one of them"},
-    [OVER_COST] = {"cost_percent", PB_F64, 0, "%", "their product, of a step, over all steps"},
-    [OVER_BUDGET] = {"budget_percent", PB_F64, 0, "%", "what it may be; NULL: there is no budget"},
-    [OVER_EVERY] = {"every", PB_U32, 0, NULL, "modules make rows in every so manieth step"},
-};
+#define OVER_ID(id, ...) OVER_##id,
+enum { PB_TABLE_TORCH_OVERHEAD(PB_NOTHING, OVER_ID) OVER_COLUMNS };
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_TORCH_OVERHEAD)};
 
 static void write_row(int64_t now, int64_t full, int64_t bare, double percent)
 {
     static struct pb_known_table known;
-    const struct pb_table_spec spec = {.name = "python.torch_overhead",
-                                       .comment = "what recording torch costs, as measured in the job",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_TORCH_OVERHEAD),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_TORCH_OVERHEAD),
                                        .columns = columns,
                                        .ncolumns = OVER_COLUMNS};
     struct pb_row row;

@@ -10,6 +10,7 @@
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
+#include "control/tables.def"
 #include "table/clock.h"
 
 #include <dlfcn.h>
@@ -21,32 +22,9 @@
 #define RELAXED       2 /* cudaStreamCaptureModeRelaxed */
 #define LIBRARY_BYTES 512
 
-enum {
-    GPU_TIMESTAMP,
-    GPU_STEP,
-    GPU_STAGE,
-    GPU_MODULE,
-    GPU_DEVICE,
-    GPU_MS,
-    GPU_HOST_MS,
-    GPU_ALLOCATED,
-    GPU_RESERVED,
-    GPU_MAX_ALLOCATED,
-    GPU_COLUMNS,
-};
-/* The same columns as in src/engine/shared/known.c. */
-static const struct pb_column columns[GPU_COLUMNS] = {
-    [GPU_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the CPU began it, UTC"},
-    [GPU_STEP] = {"step", PB_I64, 0, NULL, "step of python.torch_step"},
-    [GPU_STAGE] = {"stage", PB_STRING, 0, NULL, "forward, backward, optimizer, or step: all of it"},
-    [GPU_MODULE] = {"module", PB_STRING, 0, NULL, "as in python.torch_trace"},
-    [GPU_DEVICE] = {"device", PB_I32, 0, NULL, "number of the GPU"},
-    [GPU_MS] = {"gpu_ms", PB_F64, 0, "ms", "from its first to its last work in the stream"},
-    [GPU_HOST_MS] = {"host_ms", PB_F64, 0, "ms", "how long the CPU took"},
-    [GPU_ALLOCATED] = {"allocated_mb", PB_F64, 0, "MB", "of a step: memory of tensors at its end"},
-    [GPU_RESERVED] = {"reserved_mb", PB_F64, 0, "MB", "of a step: memory that torch has from the GPU"},
-    [GPU_MAX_ALLOCATED] = {"max_allocated_mb", PB_F64, 0, "MB", "of a step: the most so far"},
-};
+#define GPU_ID(id, ...) GPU_##id,
+enum { PB_TABLE_TORCH_GPU(PB_NOTHING, GPU_ID) GPU_COLUMNS };
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_TORCH_GPU)};
 
 /* Everything here is with the GIL. */
 static pb_pyobject *part;               /* _gpu.py; NULL: CUDA is not in use */
@@ -209,8 +187,8 @@ void pb_torch_gpu_memory(const struct pb_python *py, int64_t ret[4])
 static pb_pyobject *gpu_row(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
-    const struct pb_table_spec spec = {.name = "python.torch_gpu",
-                                       .comment = "modules and phases of torch on GPUs, of some steps",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_TORCH_GPU),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_TORCH_GPU),
                                        .columns = columns,
                                        .ncolumns = GPU_COLUMNS,
                                        .share = 2};

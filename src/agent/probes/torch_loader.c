@@ -7,21 +7,14 @@
 #include "agent/module.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
+#include "control/tables.def"
 
 #include <stddef.h>
 
-enum { TIMESTAMP, STEP, WORKERS, WORKER, READY, WAIT, THREAD, COLUMNS };
-static const struct pb_column columns[COLUMNS] = {
-    [TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when the batch was asked for, UTC"},
-    [STEP] = {"step", PB_I64, 0, NULL, "step that went on"},
-    [WORKERS] = {"workers", PB_I32, 0, NULL, "worker processes of the loader; 0: none"},
-    [WORKER] = {"worker", PB_I32, 0, NULL, "number of the one that made this batch"},
-    [READY] = {"ready", PB_I32, 0, NULL, "batches that were ready when it was asked for"},
-    [WAIT] = {"wait_ms", PB_F32, 0, "ms", "how long it took to come"},
-    [THREAD] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
-};
-static const struct pb_table_spec spec = {.name = "python.torch_loader",
-                                          .comment = "batches of data loaders: the wait, and the worker",
+enum { PB_IDS_OF(PB_TABLE_TORCH_LOADER) COLUMNS };
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_TORCH_LOADER)};
+static const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_TORCH_LOADER),
+                                          .comment = PB_COMMENT_OF(PB_TABLE_TORCH_LOADER),
                                           .columns = columns,
                                           .ncolumns = COLUMNS,
                                           .share = 2};

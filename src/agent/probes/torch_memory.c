@@ -7,6 +7,7 @@
 #include "agent/files.h"
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
+#include "control/tables.def"
 #include "table/clock.h"
 
 #include <stdio.h>
@@ -14,36 +15,9 @@
 
 #define MOST_CALLS 1024 /* of such a step */
 
-enum {
-    MEMORY_TIMESTAMP,
-    MEMORY_PLACE,
-    MEMORY_TOOK,
-    MEMORY_OWN,
-    MEMORY_HOST,
-    MEMORY_HOST_DELTA,
-    MEMORY_ALLOCATED,
-    MEMORY_ALLOCATED_DELTA,
-    MEMORY_CACHED,
-    MEMORY_MAX_ALLOCATED,
-    MEMORY_MAX_ALLOCATED_DELTA,
-    MEMORY_MAX_CACHED,
-    MEMORY_COLUMNS,
-};
-/* The same columns as in src/engine/shared/known.c. */
-static const struct pb_column columns[MEMORY_COLUMNS] = {
-    [MEMORY_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
-    [MEMORY_PLACE] = {"place", PB_STRING, 0, NULL, "as in python.torch_trace"},
-    [MEMORY_TOOK] = {"took_ms", PB_F32, 0, "ms", "how long it took"},
-    [MEMORY_OWN] = {"own_share", PB_U16, 0, "1/65535", "of that, outside of the modules that it called"},
-    [MEMORY_HOST] = {"host_mb", PB_F32, 0, "MB", "resident memory of the process at its end"},
-    [MEMORY_HOST_DELTA] = {"host_delta_mb", PB_F32, 0, "MB", "by how much that grew"},
-    [MEMORY_ALLOCATED] = {"allocated_mb", PB_F32, 0, "MB", "GPU memory of tensors at its end"},
-    [MEMORY_ALLOCATED_DELTA] = {"allocated_delta_mb", PB_F32, 0, "MB", "by how much that grew"},
-    [MEMORY_CACHED] = {"cached_mb", PB_F32, 0, "MB", "memory that torch has from the GPU"},
-    [MEMORY_MAX_ALLOCATED] = {"max_allocated_mb", PB_F32, 0, "MB", "the most that was allocated so far"},
-    [MEMORY_MAX_ALLOCATED_DELTA] = {"max_allocated_delta_mb", PB_F32, 0, "MB", "by how much that grew"},
-    [MEMORY_MAX_CACHED] = {"max_cached_mb", PB_F32, 0, "MB", "the most that torch had from the GPU"},
-};
+#define MEMORY_ID(id, ...) MEMORY_##id,
+enum { PB_TABLE_TORCH_MEMORY(PB_NOTHING, MEMORY_ID) MEMORY_COLUMNS };
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_TORCH_MEMORY)};
 static struct pb_known_table known_table;
 static int64_t looked_at; /* the step that was looked at last */
 static unsigned calls;    /* in it */
@@ -94,8 +68,8 @@ static void set_value(struct pb_row *row, unsigned column, unsigned delta, int64
 void pb_torch_memory_write(const struct pb_python *py, const struct pb_torch_call_row *call,
                            const struct pb_torch_memory *before)
 {
-    const struct pb_table_spec spec = {.name = "python.torch_memory",
-                                       .comment = "rows of python.torch_trace with memory, of some steps",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_TORCH_MEMORY),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_TORCH_MEMORY),
                                        .columns = columns,
                                        .ncolumns = MEMORY_COLUMNS,
                                        .share = 4};

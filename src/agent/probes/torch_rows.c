@@ -3,55 +3,18 @@
  * from python.torch_step by the time. */
 #include "agent/probes/torch.h"
 #include "agent/recorder.h"
+#include "control/tables.def"
 
 #define NAME_BYTES 110 /* of a text, about */
 #define SEGMENT    (256 << 10)
 
-enum call_column { CALL_TIMESTAMP, CALL_PLACE, CALL_TOOK, CALL_OWN, CALL_COLUMNS };
-static const struct pb_column call_columns[CALL_COLUMNS] = {
-    [CALL_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
-    [CALL_PLACE] = {"place", PB_STRING, 0, NULL,
-                    "stage, module, class, parent, depth, thread, model, shapes"},
-    [CALL_TOOK] = {"took_ms", PB_F32, 0, "ms", "how long it took"},
-    [CALL_OWN] = {"own_share", PB_U16, 0, "1/65535", "of that, outside of the modules that it called"},
-};
+#define CALL_ID(id, ...) CALL_##id,
+enum call_column { PB_TABLE_TORCH_TRACE(PB_NOTHING, CALL_ID) CALL_COLUMNS };
+static const struct pb_column call_columns[] = {PB_COLUMNS_OF(PB_TABLE_TORCH_TRACE)};
 
-enum step_column {
-    STEP_TIMESTAMP,
-    STEP_STEP,
-    STEP_DURATION,
-    STEP_DATA,
-    STEP_FORWARD,
-    STEP_BACKWARD,
-    STEP_OPTIMIZER,
-    STEP_CALLS,
-    STEP_MICRO_BATCHES,
-    STEP_SAMPLED,
-    STEP_THREAD,
-    STEP_SAMPLES,
-    STEP_TOKENS,
-    STEP_MEMORY,
-    STEP_SKIPPED,
-    STEP_COLUMNS,
-};
-static const struct pb_column step_columns[STEP_COLUMNS] = {
-    [STEP_TIMESTAMP] = {"timestamp", PB_TIMESTAMP, 0, NULL, "when it began, UTC"},
-    [STEP_STEP] = {"step", PB_I64, 0, NULL, "number of the step, from when the probe was on"},
-    [STEP_DURATION] = {"duration_ms", PB_F64, 0, "ms", "how long it took"},
-    [STEP_DATA] = {"data_ms", PB_F32, 0, "ms", "of that, waiting for the data loader"},
-    [STEP_FORWARD] = {"forward_ms", PB_F32, 0, "ms", "of that, in the outermost modules"},
-    [STEP_BACKWARD] = {"backward_ms", PB_F32, 0, "ms", "of that, in backward"},
-    [STEP_OPTIMIZER] = {"optimizer_ms", PB_F32, 0, "ms", "of that, in optimizers"},
-    [STEP_CALLS] = {"module_calls", PB_U32, 0, NULL, "rows of it in python.torch_trace"},
-    [STEP_MICRO_BATCHES] = {"micro_batches", PB_U32, 0, NULL, "backwards in it; more than 1: accumulated"},
-    [STEP_SAMPLED] = {"sampled", PB_BOOL, 0, NULL, "whether its modules made rows"},
-    [STEP_THREAD] = {"thread_id", PB_I32, 0, NULL, "as the kernel numbers it"},
-    [STEP_SAMPLES] = {"samples", PB_U32, 0, NULL,
-                      "first size of what the models were given; NULL: not known"},
-    [STEP_TOKENS] = {"tokens", PB_U32, 0, NULL, "whole numbers in it, where it is a table of them"},
-    [STEP_MEMORY] = {"memory_mb", PB_F32, 0, "MB", "resident memory of the process, at most a second old"},
-    [STEP_SKIPPED] = {"skipped", PB_BOOL, 0, NULL, "whether a gradient scaler left out the optimizer's step"},
-};
+#define STEP_ID(id, ...) STEP_##id,
+enum step_column { PB_TABLE_TORCH_STEP(PB_NOTHING, STEP_ID) STEP_COLUMNS };
+static const struct pb_column step_columns[] = {PB_COLUMNS_OF(PB_TABLE_TORCH_STEP)};
 
 static struct pb_known_table calls, steps;
 
@@ -62,8 +25,8 @@ static struct pb_table *calls_table(struct pb_arena *arena)
     if (calls.generation == pb_recorder_generation())
         return calls.table;
     unsigned percent = 3 + pb_torch_names_count() * 2 * NAME_BYTES * 100 / SEGMENT;
-    const struct pb_table_spec spec = {.name = "python.torch_trace",
-                                       .comment = "modules and phases of torch, with their times",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_TORCH_TRACE),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_TORCH_TRACE),
                                        .columns = call_columns,
                                        .ncolumns = CALL_COLUMNS,
                                        .share = 4,
@@ -100,9 +63,8 @@ void pb_torch_write_call(const struct pb_torch_call_row *call)
 
 void pb_torch_write_step(const struct pb_torch_step_row *step)
 {
-    const struct pb_table_spec spec = {.name = "python.torch_step",
-                                       .comment =
-                                           "steps of a training, or of an inference, with their phases",
+    const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_TORCH_STEP),
+                                       .comment = PB_COMMENT_OF(PB_TABLE_TORCH_STEP),
                                        .columns = step_columns,
                                        .ncolumns = STEP_COLUMNS,
                                        .share = 8};

@@ -54,7 +54,8 @@ static int read_memory_now(struct pb_table *t, const struct pb_live_source *sour
 
 /* --- probing.tables and probing.columns --- */
 
-enum { T_NAME, T_KIND, T_IN_TARGET, T_ROWS, T_BYTES, T_FIRST, T_LAST, T_DROPPED, T_RECYCLED, T_COMMENT };
+#define T_ID(id, ...) T_##id,
+enum { PB_TABLE_TABLES(PB_NOTHING, T_ID) };
 
 /* Times in an arena are on the monotonic clock. */
 void pb_live_set_time(struct pb_row *row, unsigned column, int64_t utc)
@@ -293,7 +294,8 @@ void pb_live_name(const struct pb_live_source *source, char *ret, size_t size)
              (int)source->pid);
 }
 
-enum { S_PID, S_LABEL, S_STATE, S_ROWS, S_ERROR };
+#define S_ID(id, ...) S_##id,
+enum { PB_TABLE_SOURCES(PB_NOTHING, S_ID) };
 
 static void add_source(struct pb_table *t, const struct pb_live_source *source, const char *state,
                        const char *rows, const char *error)

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/own_folder.h"
 #include "control/relay.h"
+#include "control/tables.def"
 #include "engine/caller/live.h"
 #include "table/arena.h"
 
@@ -16,7 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { A_TIME, A_PEER, A_TARGET, A_WHAT, A_BODY, A_OUTCOME, A_SECONDS, A_COLUMNS };
+#define A_ID(id, ...) A_##id,
+enum { PB_TABLE_AUDIT(PB_NOTHING, A_ID) A_COLUMNS };
 enum { LINE_MAX_BYTES = 32768, TEXT = 4096 };
 
 struct change {

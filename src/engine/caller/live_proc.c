@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
+#include "control/tables.def"
 #include "engine/caller/live.h"
 #include "remote/procinfo.h"
 #include "table/arena.h"
@@ -51,27 +52,8 @@ static double seconds_of_ticks(const char *text)
 
 /* --- system.process --- */
 
-enum {
-    P_PID,
-    P_PPID,
-    P_NAME,
-    P_STATE,
-    P_COMMAND,
-    P_EXE,
-    P_CWD,
-    P_UID,
-    P_STARTED,
-    P_THREADS,
-    P_RSS,
-    P_VMS,
-    P_SWAP,
-    P_PEAK,
-    P_USER,
-    P_SYSTEM,
-    P_READ,
-    P_WRITTEN,
-    P_PYTHON
-};
+#define P_ID(id, ...) P_##id,
+enum { PB_TABLE_PROCESS(PB_NOTHING, P_ID) };
 
 static void put_sizes(struct pb_row *row, pid_t pid)
 {
@@ -142,18 +124,8 @@ int pb_live_process(struct pb_table *t, const struct pb_live_source *source, str
 
 /* --- system.threads --- */
 
-enum {
-    TH_TID,
-    TH_NAME,
-    TH_STATE,
-    TH_WCHAN,
-    TH_SYSCALL,
-    TH_CPU,
-    TH_USER,
-    TH_SYSTEM,
-    TH_VOLUNTARY,
-    TH_INVOLUNTARY
-};
+#define TH_ID(id, ...) TH_##id,
+enum { PB_TABLE_THREADS(PB_NOTHING, TH_ID) };
 
 static void add_thread(struct pb_table *t, pid_t pid, int tid)
 {
@@ -214,7 +186,8 @@ int pb_live_threads(struct pb_table *t, const struct pb_live_source *source, str
 
 /* --- system.maps --- */
 
-enum { M_START, M_END, M_BYTES, M_PERMS, M_OFFSET, M_INODE, M_PATH, M_RSS, M_PSS, M_DIRTY, M_SWAP };
+#define M_ID(id, ...) M_##id,
+enum { PB_TABLE_MAPS(PB_NOTHING, M_ID) };
 
 static bool begin_map(struct pb_table *t, char *line, struct pb_row *row)
 {
@@ -279,7 +252,8 @@ int pb_live_maps(struct pb_table *t, const struct pb_live_source *source, struct
 
 /* --- system.fds --- */
 
-enum { F_FD, F_KIND, F_PATH, F_POSITION, F_FLAGS };
+#define F_ID(id, ...) F_##id,
+enum { PB_TABLE_FDS(PB_NOTHING, F_ID) };
 
 static const char *kind_of(pid_t pid, int fd, const char *link)
 {

@@ -4,6 +4,7 @@
  * empty before anything is recorded. Broker and worker are of one release and share this list. */
 #pragma once
 
+#include "control/tables.def"
 #include "table/arena.h"
 
 #include <stdbool.h>
@@ -14,32 +15,11 @@ struct pb_known {
     const char *filled_by; /* the command that records it; NULL: none */
 };
 
-/* Columns of python.backtrace, for the code that fills it. */
-enum {
-    PB_BT_THREAD,
-    PB_BT_TID,
-    PB_BT_DEPTH,
-    PB_BT_FUNC,
-    PB_BT_FILE,
-    PB_BT_LINENO,
-    PB_BT_IS_GIL,
-    PB_BT_STATE,
-    PB_BT_LOCALS
-};
-
-/* Columns of python.memory_now, likewise. */
-enum {
-    PB_MEMORY_TIME,
-    PB_MEMORY_PID,
-    PB_MEMORY_RSS,
-    PB_MEMORY_BLOCKS,
-    PB_MEMORY_ARENAS,
-    PB_MEMORY_HEAP,
-    PB_MEMORY_GC, /* three generations */
-    PB_MEMORY_TORCH_CPU = PB_MEMORY_GC + 3,
-    PB_MEMORY_TORCH_CUDA,
-    PB_MEMORY_GPU
-};
+/* The numbers of columns, for the code that fills these tables. */
+#define PB_BT_ID(id, ...)     PB_BT_##id,
+#define PB_MEMORY_ID(id, ...) PB_MEMORY_##id,
+enum { PB_TABLE_BACKTRACE(PB_NOTHING, PB_BT_ID) };
+enum { PB_TABLE_MEMORY_NOW(PB_NOTHING, PB_MEMORY_ID) };
 
 extern const struct pb_known pb_known[];
 extern const unsigned pb_nknown;
