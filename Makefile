@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo test check soak check-arm64 soak-arm64 harm-arm64 bench lint wheel dist dist-arm64 clean help
+.PHONY: all demo test check soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel dist dist-arm64 clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -43,6 +43,9 @@ harm-arm64: ## the harm suite there, by a clock that counts instructions
 bench: ## every performance figure, beside its peer
 	@scripts/setup.sh bench
 	@scripts/bench.sh
+
+tables: ## docs/tables.md, from src/control/tables.def
+	@python3 scripts/tables.py
 
 lint: ## the rules of the source alone: layers, symbols, format, clang-tidy, both compilers
 	@scripts/setup.sh test
