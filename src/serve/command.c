@@ -39,7 +39,8 @@ static struct place {
 } places[COMMANDS];
 static bool ending;
 
-int pb_commands_take(int socket, const struct pb_as *as)
+/* -EBUSY: too many commands run. */
+static int take_place(int socket, const struct pb_as *as)
 {
     unsigned taken = 0, own = 0;
     struct place *free = NULL;
@@ -60,7 +61,8 @@ int pb_commands_take(int socket, const struct pb_as *as)
     return r;
 }
 
-void pb_commands_give(int socket, pid_t lost)
+/* lost: a child that could not be reaped yet; the place is free when it can be. 0: none. */
+static void give_place(int socket, pid_t lost)
 {
     pthread_mutex_lock(&lock);
     for (struct place *p = places; p < places + COMMANDS; p++)
@@ -455,7 +457,7 @@ static void *run_command(void *arg)
     static const char busy[] = "probing: the service runs as many commands as it may: try again\n";
     static const char bad[] = "probing: the service could not start the command\n";
 
-    int r = pb_commands_take(c->relay.socket, &c->as), placed = r == 0;
+    int r = take_place(c->relay.socket, &c->as), placed = r == 0;
     snprintf(c->folder, sizeof(c->folder), "%s/job-XXXXXX", c->s->folder);
     if (r == 0 && (!mkdtemp(c->folder) || pb_as_give(&c->as, AT_FDCWD, c->folder) < 0))
         r = -errno;
@@ -481,7 +483,7 @@ static void *run_command(void *arg)
         if (fds[i] >= 0)
             close(fds[i]);
     if (placed)
-        pb_commands_give(c->relay.socket, c->lost ? c->pid : 0);
+        give_place(c->relay.socket, c->lost ? c->pid : 0);
     MHD_upgrade_action(c->handle, MHD_UPGRADE_ACTION_CLOSE);
     free(c->text);
     free(c);

@@ -12,14 +12,6 @@ static void put_string(FILE *out, const char *text)
 
 /* --- OpenAPI --- */
 
-static void put_choices(FILE *out, const char *choices)
-{
-    fputs(",\"schema\":{\"enum\":[", out);
-    for (const char *at = choices; *at; at += strcspn(at, ";"), at += *at == ';')
-        fprintf(out, "%s\"%.*s\"", at == choices ? "" : ",", (int)strcspn(at, ":"), at);
-    fputs("]}}", out);
-}
-
 static void put_param(FILE *out, const struct pb_param *p)
 {
     fputs(",{\"name\":", out);
@@ -28,11 +20,6 @@ static void put_param(FILE *out, const struct pb_param *p)
     put_string(out, p->help);
     if (p->kind == PB_PARAM_NUMBER)
         fprintf(out, ",\"schema\":{\"type\":\"number\",\"minimum\":%g,\"maximum\":%g}}", p->least, p->most);
-    else if (p->kind == PB_PARAM_CHOICE)
-        put_choices(out, p->option);
-    else if (p->kind == PB_PARAM_PART)
-        fprintf(out, ",\"schema\":{\"type\":\"integer\",\"minimum\":%g,\"maximum\":%d}}", p->least,
-                PB_PART_MOST);
     else if (p->kind == PB_PARAM_FLAG)
         fputs(",\"schema\":{\"type\":\"boolean\"}}", out);
     else
@@ -53,10 +40,6 @@ static void put_params(FILE *out, const struct pb_offer *o, const struct pb_rout
               "run\",\"schema\":{"
               "\"type\":\"string\",\"pattern\":\"^[0-9]{1,10}(@[0-9a-z.]{1,40})?$\"}}",
               out);
-    if (strstr(r->path, "{name}"))
-        fputs(",{\"name\":\"name\",\"in\":\"path\",\"required\":true,\"description\":\"the name of a "
-              "setting\",\"schema\":{\"type\":\"string\",\"pattern\":\"^[a-z][a-z0-9_.-]{0,100}$\"}}",
-              out);
     for (const struct pb_param *p = r->params; p && p->name; p++)
         put_param(out, p);
     if (strstr(r->path, "{file}"))
@@ -76,24 +59,12 @@ static void put_params(FILE *out, const struct pb_offer *o, const struct pb_rout
 
 /* A text with something in it and no NUL, which a command's words and SQL cannot have. */
 #define TEXT "{\"type\":\"string\",\"pattern\":\"^[^\\\\u0000]*[^\\\\s;\\\\u0000][^\\\\u0000]*$\"}"
-/* As original_nodes.c takes it. */
-#define ADDR "{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9._:%@\\\\[\\\\]-]{1,255}$\"}"
-#define NODE "\"type\":\"object\",\"required\":[\"addr\"],\"properties\":{\"addr\":" ADDR "}"
-#define EXPR "\"required\":[\"expr\"],\"properties\":{\"expr\":" TEXT "}"
 
 static void put_body(FILE *out, const struct pb_route *r)
 {
     const char *type = "application/json", *schema = NULL;
 
-    if (r->flags & PB_ROUTE_SQL)
-        schema =
-            "{\"type\":\"object\",\"anyOf\":[{" EXPR
-            "},{\"required\":[\"payload\"],\"properties\":{\"payload\":{\"type\":\"object\"," EXPR "}}}]}";
-    else if (r->flags & PB_ROUTE_REPORT)
-        schema =
-            "{\"oneOf\":[{" NODE ",\"not\":{\"required\":[\"nodes\"]}},{\"type\":\"object\",\"required\":["
-            "\"nodes\"],\"properties\":{\"nodes\":{\"type\":\"array\",\"items\":{" NODE "}}}}]}";
-    else if (r->flags & PB_ROUTE_MCP)
+    if (r->flags & PB_ROUTE_MCP)
         schema =
             "{\"type\":\"object\",\"required\":[\"method\"],\"properties\":{\"method\":{\"type\":\"string\","
             "\"pattern\":\"^[A-Za-z_/]{1,60}$\"}}}";
@@ -126,21 +97,13 @@ static void put_operation(FILE *out, const struct pb_offer *o, const struct pb_r
         fputs("}},\"default\":{\"description\":\"an error of JSON-RPC, or nothing\"}}}", out);
     else
         fprintf(out, "}},\"default\":{\"$ref\":\"#/components/responses/%s\"}}}",
-                r->fail                              ? "failed"
-                : strcmp(r->forms->name, "svg") == 0 ? "drawn"
-                                                     : "error");
+                strcmp(r->forms->name, "svg") == 0 ? "drawn" : "error");
 }
 
 #define ERROR                                                                                                \
     "{\"type\":\"object\",\"required\":[\"error\"],\"properties\":{\"error\":{\"type\":\"object\","          \
     "\"required\":[\"code\",\"message\",\"retryable\"],\"properties\":{\"code\":{\"type\":\"string\"},"      \
     "\"message\":{\"type\":\"string\"},\"retryable\":{\"type\":\"boolean\"}}}}}"
-/* What pb_original_failure writes. */
-#define FAILED                                                                                               \
-    "{\"type\":\"object\",\"required\":[\"payload\"],\"properties\":{\"payload\":{\"type\":\"object\","      \
-    "\"required\":[\"Error\"],\"properties\":{\"Error\":{\"type\":\"object\",\"required\":[\"code\","        \
-    "\"message\"],"                                                                                          \
-    "\"properties\":{\"code\":{\"type\":\"string\"},\"message\":{\"type\":\"string\"}}}}}}}"
 
 void pb_openapi_write(FILE *out, const struct pb_offer *o)
 {
@@ -167,10 +130,7 @@ void pb_openapi_write(FILE *out, const struct pb_offer *o)
           "not\",\"content\":{\"application/json\":{\"schema\":" ERROR "}}},"
           /* pb_answer_is_picture says when it is drawn. */
           "\"drawn\":{\"description\":\"why not\",\"content\":{\"application/json\":{\"schema\":" ERROR
-          "},\"image/svg+xml\":{}}},"
-          "\"failed\":{\"description\":\"why not, in the envelope of the tool before where the request got "
-          "to its "
-          "query\",\"content\":{\"application/json\":{\"schema\":{\"oneOf\":[" ERROR "," FAILED "]}}}}}}}\n",
+          "},\"image/svg+xml\":{}}}}}}\n",
           out);
 }
 
@@ -255,12 +215,11 @@ static void put_samples(FILE *out, const char *metric, const char *kind, const c
     free(copy);
 }
 
-bool pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out)
+void pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out)
 {
     put_samples(out, "probing_process_resident_bytes", "gauge", "Memory of the process in RAM.", "memory_mb",
                 1024 * 1024, printed, length);
     put_samples(out, "probing_process_uptime_seconds", "gauge", "How long the process runs.", "uptime", 1,
                 printed, length);
     fputs(strcmp(form, "openmetrics") == 0 ? "# EOF\n" : "", out);
-    return true;
 }

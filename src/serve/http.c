@@ -10,7 +10,6 @@
 #include "serve/connections.h"
 #include "serve/errand.h"
 #include "serve/events.h"
-#include "serve/original.h"
 #include "serve/request.h"
 
 #include <errno.h>
@@ -115,26 +114,17 @@ static int answer_clock(struct pb_request *q, int64_t received_ns, enum MHD_Resu
     return 1;
 }
 
-/* Connections that become something else than HTTP. False: the path is none of theirs. */
+/* A connection that becomes a stream of frames (command.c). False: another path. */
 static bool upgrade(struct pb_request *q, const char *path, bool reads, enum MHD_Result *ret)
 {
     const char *to = pb_request_header(q, "Upgrade");
-    bool command = strcmp(path, "/api/v1/command") == 0, prompt = strcmp(path, "/ws") == 0;
 
-    if (!command && !prompt)
+    if (strcmp(path, "/api/v1/command") != 0)
         return false;
-    if (prompt && !pb_request_argument(q, "target") && !q->offer.target) {
-        *ret = pb_answer_error(q->connection, 400, "which process? (?target=PID; /api/v1/targets lists them)",
-                               NULL);
-        return true;
-    }
-    bool asked = reads && to && strcasecmp(to, command ? "probing-command" : "websocket") == 0;
-    struct MHD_Response *response = !asked    ? NULL
-                                    : command ? pb_command_response(q->s)
-                                              : pb_prompt_response(q);
+    bool asked = reads && to && strcasecmp(to, "probing-command") == 0;
+    struct MHD_Response *response = asked ? pb_command_response(q->s) : NULL;
     if (!response) {
-        *ret = pb_answer_error(q->connection, 426,
-                               command ? "this is for `probing -t HOST:PORT`" : "this is a WebSocket", NULL);
+        *ret = pb_answer_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
         return true;
     }
     *ret = MHD_queue_response(q->connection, 101, response);
@@ -161,10 +151,8 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
     q->route = pb_route_find(method, path, &q->offer, q->id, allowed);
     if (!q->route && allowed[0])
         return pb_answer_error(q->connection, 405, "this path has other methods", allowed);
-    const char *instead = q->route ? NULL : pb_original_instead(path);
     if (!q->route)
-        return pb_answer_error(q->connection, 404,
-                               instead ? instead : "there is nothing here (/openapi.json says what there is)",
+        return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
                                NULL);
     if (!q->route->words && !(q->route->flags & PB_ROUTE_EVENTS) && pb_request_check(q, &refused))
         return refused;

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PRINTED_MAX = 4 << 20, CHOSEN_MAX = 128 };
+enum { PRINTED_MAX = 4 << 20 };
 
 #define RESULT "Probing-Result" /* the trailer of what was streamed to its end */
 
@@ -57,18 +57,9 @@ static bool is_gone(const struct pb_request *q)
 
 enum MHD_Result pb_request_fail(struct pb_request *q, unsigned status, const char *message)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = q->route->fail ? open_memstream(&text, &size) : NULL;
-
-    if (!out && pb_answer_is_picture(q->connection, q->route))
-        return pb_answer_picture_of_error(q->connection, status, message);
-    if (!out)
-        return pb_answer_error(q->connection, status, message, NULL);
-    q->route->fail(pb_answer_code(status), message, out);
-    fclose(out);
-    return pb_answer(q->connection, status,
-                     MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE), "application/json");
+    return pb_answer_is_picture(q->connection, q->route)
+               ? pb_answer_picture_of_error(q->connection, status, message)
+               : pb_answer_error(q->connection, status, message, NULL);
 }
 
 /* "probing: backtrace: there is no process 7" without what a client knows. */
@@ -120,26 +111,6 @@ static int take_printed(struct pb_request *q)
     return (int)n;
 }
 
-/* The values of the arguments that choose a part, with commas between; NULL: none is given. */
-static const char *choose_part(const struct pb_request *q, char ret[CHOSEN_MAX])
-{
-    const char *names = q->route->chosen, *value;
-    size_t length = 0;
-    bool any = false;
-
-    if (!strchr(names, ','))
-        return pb_request_argument(q, names);
-    ret[0] = '\0';
-    for (char name[32]; *names; names += strcspn(names, ","), names += *names == ',') {
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(names, ","), names);
-        value = pb_request_argument(q, name);
-        any = any || value;
-        length += (size_t)snprintf(ret + length, CHOSEN_MAX - length, "%s,", value ? value : "");
-        length = length < CHOSEN_MAX ? length : CHOSEN_MAX - 1;
-    }
-    return any ? ret : NULL;
-}
-
 static enum MHD_Result send_converted(struct pb_request *q)
 {
     char *text = NULL;
@@ -153,14 +124,8 @@ static enum MHD_Result send_converted(struct pb_request *q)
     FILE *out = r < 0 ? NULL : open_memstream(&text, &size);
     if (!out)
         return pb_answer_error(q->connection, 500, "the command failed in the middle", NULL);
-    char chosen[CHOSEN_MAX];
-    bool found = q->route->convert(q->printed ? q->printed : "", q->printed_length,
-                                   q->route->chosen ? choose_part(q, chosen) : q->form->name, out);
+    q->route->convert(q->printed ? q->printed : "", q->printed_length, q->form->name, out);
     fclose(out);
-    if (!found) {
-        free(text);
-        return pb_answer_error(q->connection, 404, "there is no such thing in the answer", NULL);
-    }
     return pb_answer(q->connection, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE),
                      q->form->type);
 }

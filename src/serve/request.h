@@ -56,10 +56,6 @@ enum MHD_Result pb_request_run_mcp(struct pb_request *q);
 /* Writes down how a change has ended. */
 void pb_request_end_audit(const struct pb_request *q);
 
-/* --- prompt.c: the prompt of the tool before --- */
-/* NULL: it is no handshake of a WebSocket. The request has a target, or the service has. */
-struct MHD_Response *pb_prompt_response(struct pb_request *q);
-
 /* --- reply.c --- */
 /* An error, as the route's clients expect it. */
 enum MHD_Result pb_request_fail(struct pb_request *q, unsigned status, const char *message);

@@ -142,6 +142,14 @@ static const struct pb_route routes[] = {
      .params = PB_PARAMS(LOCALS, PB_PARAM_NATIVE, MERGE, TIMEOUT),
      .forms = pb_forms_json,
      .limit_s = 30},
+    {.method = "GET",
+     .path = TARGET_PATH "/source",
+     .summary = "The text of a source file that is in its stacks",
+     .words = PB_WORDS("-t", "{id}", "backtrace", "--timeout=3"),
+     .params = PB_PARAMS({"path", "--source", PB_PARAM_TEXT, 0, 0, "its path, as a frame has it", true}),
+     .forms = pb_forms_text,
+     .flags = PB_ROUTE_OWN | PB_ROUTE_FINDS,
+     .limit_s = 30},
     ABOUT("memory", "memory", "What the process takes of the memory"),
     ABOUT("tables", "tables", "The tables that it has recorded"),
     ABOUT("settings", "config", "Its settings and where their values come from"),
@@ -235,16 +243,7 @@ static const struct pb_route routes[] = {
 const struct pb_route *pb_route_next(const struct pb_route *r)
 {
     r = r ? r + 1 : routes;
-    if (r->method)
-        return r;
-    bool own = r >= routes && r < routes + sizeof(routes) / sizeof(routes[0]);
-    return own ? pb_routes_original : NULL;
-}
-
-bool pb_route_is_name(const char *name)
-{
-    return name[0] >= 'a' && name[0] <= 'z' &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-") == strlen(name);
+    return r->method ? r : NULL;
 }
 
 bool pb_route_is_file(const char *name)

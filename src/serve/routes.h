@@ -8,24 +8,15 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* CHOICE: option has VALUE:WORD;VALUE:WORD;.., the word that each value becomes, which may be empty. PART: no
- * option, but the number of the part of the answer that is wanted. LAST: the command's last word. */
-enum pb_param_kind {
-    PB_PARAM_FLAG,
-    PB_PARAM_NUMBER,
-    PB_PARAM_TEXT,
-    PB_PARAM_CHOICE,
-    PB_PARAM_PART,
-    PB_PARAM_LAST
-};
+enum pb_param_kind { PB_PARAM_FLAG, PB_PARAM_NUMBER, PB_PARAM_TEXT };
 
-enum { PB_PART_MOST = 999999999, PB_TEXT_MOST = 12288 /* characters: a command line is one */ };
+enum { PB_TEXT_MOST = 12288 /* characters: a command line is one */ };
 
 /* An argument of the query string, and the option that it becomes. */
 struct pb_param {
     const char *name, *option;
     enum pb_param_kind kind;
-    double least, most; /* of numbers; of parts the least alone */
+    double least, most; /* of numbers */
     const char *help;
     bool needed;
 };
@@ -38,29 +29,26 @@ struct pb_form {
 };
 
 enum pb_route_flags {
-    PB_ROUTE_CHANGES = 1,   /* changes a process: not there in a service that only reads */
-    PB_ROUTE_STDIN = 2,     /* the body is the command's standard input */
-    PB_ROUTE_ARGUMENT = 4,  /* the body is its last argument */
-    PB_ROUTE_TARGET = 8,    /* takes ?target=, or else the service's own target where it has one */
-    PB_ROUTE_EVENTS = 16,   /* a stream of events (events.h); words is NULL */
-    PB_ROUTE_SQL = 32,      /* with STDIN: the body is JSON that has the SQL in it (original.h) */
-    PB_ROUTE_MCP = 64,      /* a message of the Model Context Protocol (mcp.h); words is NULL */
-    PB_ROUTE_PARTIAL = 128, /* exit status 1 with an answer: some of several processes failed: it says so */
-    PB_ROUTE_ALL = 256,     /* with TARGET: takes ?all= */
-    PB_ROUTE_ONE = 512,     /* with TARGET: there must be one */
-    PB_ROUTE_CORES = 1024,  /* about the folder of core files; without words, a list of them */
-    PB_ROUTE_OWN = 2048,    /* what the service itself reads or keeps: not for other users */
-    PB_ROUTE_REPORT =
-        4096, /* the body is what a process elsewhere says of itself (original.h); no process changes */
+    PB_ROUTE_CHANGES = 1,    /* changes a process: not there in a service that only reads */
+    PB_ROUTE_STDIN = 2,      /* the body is the command's standard input */
+    PB_ROUTE_ARGUMENT = 4,   /* the body is its last argument */
+    PB_ROUTE_TARGET = 8,     /* takes ?target=, or else the service's own target where it has one */
+    PB_ROUTE_EVENTS = 16,    /* a stream of events (events.h); words is NULL */
+    PB_ROUTE_MCP = 64,       /* a message of the Model Context Protocol (mcp.h); words is NULL */
+    PB_ROUTE_PARTIAL = 128,  /* exit status 1 with an answer: some of several processes failed: it says so */
+    PB_ROUTE_ALL = 256,      /* with TARGET: takes ?all= */
+    PB_ROUTE_ONE = 512,      /* with TARGET: there must be one */
+    PB_ROUTE_CORES = 1024,   /* about the folder of core files; without words, a list of them */
+    PB_ROUTE_OWN = 2048,     /* what the service itself reads or keeps: not for other users */
     PB_ROUTE_CLUSTER = 8192, /* a question to a node of a cluster: for its clock the service answers itself */
     PB_ROUTE_FINDS = 16384,  /* where its command fails, what was asked for is not there (404) */
 };
 
-/* Makes the answer from what the command printed. False: what was asked for is not in it (404). */
-typedef bool pb_convert(const char *printed, size_t length, const char *chosen, FILE *out);
+/* Makes the answer from what the command printed. form: the name of the form that was chosen. */
+typedef void pb_convert(const char *printed, size_t length, const char *form, FILE *out);
 
 struct pb_route {
-    const char *method, *path; /* {id}, {name} and {file} stand for one segment each */
+    const char *method, *path; /* {id} and {file} stand for one segment each */
     const char *summary;
     const char *const *words;      /* the command; what stands in braces is filled in; ends with NULL */
     const struct pb_param *params; /* ends with a NULL name; NULL: none */
@@ -68,10 +56,6 @@ struct pb_route {
     unsigned flags;
     unsigned limit_s;    /* the argument "seconds" is added */
     pb_convert *convert; /* where what the command printed is not the answer itself */
-    const char *chosen;  /* the argument that tells it which part, or several with commas between, whose
-                          * values it gets in the same way; NULL: it is told the form's name */
-    /* Writes what failed in place of the usual error; NULL: that one. */
-    void (*fail)(const char *code, const char *message, FILE *out);
 };
 
 /* Lists with their ends, for tables. */
@@ -119,7 +103,6 @@ extern const struct pb_form pb_forms_json[], pb_forms_text[], pb_forms_rows[], p
 
 /* All routes, one after the other. NULL: the first; behind the last NULL. */
 const struct pb_route *pb_route_next(const struct pb_route *r);
-extern const struct pb_route pb_routes_original[]; /* of the tool before; ends with a NULL method */
 
 /* What a service answers of all this. */
 struct pb_offer {
@@ -132,15 +115,13 @@ bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r);
 
 #define PB_ROUTE_VARIABLE 128
 
-/* The route of a path, with what stands in place of {id} and {name}. NULL: none; *ret_allowed then has the
+/* The route of a path, with what stands in place of {id} or {file}. NULL: none; *ret_allowed then has the
  * methods of that path, "" where there is no such path. */
 const struct pb_route *pb_route_find(const char *method, const char *path, const struct pb_offer *o,
                                      char ret_variable[PB_ROUTE_VARIABLE], char ret_allowed[64]);
 
 /* A process or a run: a pid, or PID@START. */
 bool pb_route_is_id(const char *text);
-/* The name of a setting, which cannot be taken for an option. */
-bool pb_route_is_name(const char *text);
 /* The name of a file of one folder. */
 bool pb_route_is_file(const char *text);
 
@@ -148,4 +129,4 @@ bool pb_route_is_file(const char *text);
 void pb_openapi_write(FILE *out, const struct pb_offer *o);
 
 /* /metrics: the text format of Prometheus, or OpenMetrics, from the rows of `list`. */
-bool pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out);
+void pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out);

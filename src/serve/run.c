@@ -3,7 +3,6 @@
 #include "base/err.h"
 #include "serve/answer.h"
 #include "serve/errand.h"
-#include "serve/original.h"
 #include "serve/request.h"
 
 #include <errno.h>
@@ -119,26 +118,6 @@ static int add_target(struct pb_request *q, struct pb_words *w, struct pb_err *e
     return 0;
 }
 
-/* The SQL in place of the body that has it. */
-static int take_sql(struct pb_request *q, struct pb_err *err)
-{
-    char *sql;
-    int r = pb_original_sql(q->body ? q->body : "", q->length, &sql, err);
-
-    if (r < 0)
-        return r;
-    free(q->body);
-    q->body = sql;
-    q->length = strlen(sql);
-    return 0;
-}
-
-static void add_last(struct pb_request *q, struct pb_words *w, const struct pb_param *p)
-{
-    pb_words_add(w, "--");
-    pb_words_add(w, pb_request_argument(q, p->name));
-}
-
 static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err *err)
 {
     pb_words_add(w, q->s->program);
@@ -146,7 +125,7 @@ static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err 
         if (strcmp(*word, "{file}") == 0)
             pb_words_add_path(w, q->offer.cores, q->id);
         else
-            pb_words_add(w, strcmp(*word, "{id}") == 0 || strcmp(*word, "{name}") == 0 ? q->id : *word);
+            pb_words_add(w, strcmp(*word, "{id}") == 0 ? q->id : *word);
     int r = choose_form(q, err);
     if (r < 0)
         return r;
@@ -156,13 +135,6 @@ static int make_command(struct pb_request *q, struct pb_words *w, struct pb_err 
         r = add_target(q, w, err);
     if (r == 0)
         r = pb_request_arguments(q, w, err);
-    for (const struct pb_param *p = q->route->params; r == 0 && p && p->name; p++)
-        if (p->kind == PB_PARAM_LAST)
-            add_last(q, w, p);
-    if (r == 0 && q->route->flags & PB_ROUTE_SQL)
-        r = take_sql(q, err);
-    if (r == 0 && q->route->flags & PB_ROUTE_REPORT)
-        r = pb_original_report(q->body ? q->body : "", q->length, err);
     bool body = q->route->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT);
     if (r == 0 && body && (!q->length || strlen(q->body) != q->length))
         r = pb_fail(err, -EINVAL, q->length ? "the body has a NUL in it" : "the body is empty");
@@ -254,14 +226,12 @@ enum MHD_Result pb_request_run(struct pb_request *q)
     if (strstr(q->route->path, "{id}") && !pb_route_is_id(q->id))
         return pb_answer_error(q->connection, 404, "there is no such process: an id is a pid or PID@START",
                                NULL);
-    if (strstr(q->route->path, "{name}") && !pb_route_is_name(q->id))
-        return pb_answer_error(q->connection, 404, "there is no setting of that name", NULL);
     if (strstr(q->route->path, "{file}") && !pb_route_is_file(q->id))
         return pb_answer_error(q->connection, 404, "there is no file of that name", NULL);
     int r = make_command(q, &w, &err);
     if (r < 0)
         return pb_request_fail(q, 400, pb_err_text(&err, r));
-    if (q->route->flags & PB_ROUTE_CHANGES && !(q->route->flags & PB_ROUTE_REPORT))
+    if (q->route->flags & PB_ROUTE_CHANGES)
         begin_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
     return run_words(q, w.at, q->form->file, limit_ms);

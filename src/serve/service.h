@@ -92,7 +92,3 @@ void pb_audit_peer(struct MHD_Connection *c, char ret[PB_AUDIT_PEER]);
 struct MHD_Response *pb_command_response(struct pb_service *s);
 /* Hangs up on all, and waits some seconds until they have tidied up. */
 void pb_commands_end(void);
-/* A place among the connections that have a thread of their own, until pb_commands_give. -EBUSY: none. */
-int pb_commands_take(int socket, const struct pb_as *as);
-/* lost: its child, which could not be reaped yet; the place is free when that can be. 0: none. */
-void pb_commands_give(int socket, pid_t lost);

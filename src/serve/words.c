@@ -49,21 +49,6 @@ bool pb_words_is_flag(const char *value)
     return pb_words_is_true(value) || strcmp(value, "false") == 0 || strcmp(value, "0") == 0;
 }
 
-static int add_choice(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err)
-{
-    size_t n = strlen(value);
-
-    for (const char *at = p->option; *at; at += strcspn(at, ";"), at += *at == ';')
-        if (strncmp(at, value, n) == 0 && at[n] == ':') {
-            char word[64];
-            snprintf(word, sizeof(word), "%.*s", (int)strcspn(at + n + 1, ";"), at + n + 1);
-            if (word[0])
-                pb_words_add(w, word);
-            return 0;
-        }
-    return pb_fail(err, -EINVAL, "%s cannot be '%.100s'", p->name, value);
-}
-
 int pb_words_check_text(const char *name, const char *value, struct pb_err *err)
 {
     size_t characters = 0;
@@ -75,16 +60,6 @@ int pb_words_check_text(const char *name, const char *value, struct pb_err *err)
     return characters > PB_TEXT_MOST
                ? pb_fail(err, -EINVAL, "%s is longer than %d characters", name, (int)PB_TEXT_MOST)
                : 0;
-}
-
-static int check_part(const struct pb_param *p, const char *value, struct pb_err *err)
-{
-    bool number = *value && strlen(value) < 10 && strspn(value, "0123456789") == strlen(value);
-
-    return number && strtod(value, NULL) >= p->least
-               ? 0
-               : pb_fail(err, -EINVAL, "%s is a number from %g to %d, not '%.100s'", p->name, p->least,
-                         (int)PB_PART_MOST, value);
 }
 
 int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err)
@@ -113,12 +88,6 @@ int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char 
             return -EINVAL;
         pb_words_add_option(w, p->option, value);
         return 0;
-    case PB_PARAM_CHOICE:
-        return add_choice(w, p, value, err);
-    case PB_PARAM_LAST: /* it is added when the options are through */
-        return pb_words_check_text(p->name, value, err);
-    case PB_PARAM_PART:
-        return check_part(p, value, err);
     }
     return -EINVAL;
 }

@@ -231,7 +231,7 @@ def test_paths_lead_nowhere_else(served, path):
 
 
 def test_an_upgrade_or_a_stream_without_the_token_is_refused(served):
-    for path, to in (("/api/v1/command", "probing-command"), ("/ws", "websocket"), ("/api/v1/events?topics=now", "")):
+    for path, to in (("/api/v1/command", "probing-command"), ("/api/v1/events?topics=now", "")):
         assert served.ask(path, token=False, headers={"Connection": "Upgrade", "Upgrade": to} if to else {})[0] == 401
 
 

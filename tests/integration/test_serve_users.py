@@ -89,7 +89,7 @@ def test_what_root_has_chosen_and_keeps_is_not_for_others(shared):
     s, path, roots, theirs = shared
     assert s.ask("/flamegraph?seconds=0.2&idle=1&format=folded")[0] == 200 and s.ask("/api/v1/cores")[0] == 200
     for method, where, body in (("GET", "/flamegraph?seconds=0.2", None), ("GET", "/api/v1/cores", None), ("GET", "/api/v1/cores/shadow/stacks", None),
-                                ("GET", f"/apis/files?path={theirs.log}&target={theirs.pid}", None), ("PUT", "/apis/nodes", '{"addr": "x:1"}'), ("GET", "/ws", None)):
+                                ("GET", f"/api/v1/targets/{theirs.pid}/source?path={theirs.log}", None)):
         [[status, said]] = ask_as(OTHER, path, (method, where, body))
         assert status in (400, 404, 405), (where, said)
     # Files that a command writes are the user's own, and the folder of the service stays closed.

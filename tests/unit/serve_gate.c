@@ -161,7 +161,7 @@ static void routes_are_found_by_path_and_method(void **state)
 
     assert_null(pb_route_find("GET", "/api/v1/cores", &plain, variable, allowed));
     assert_non_null(pb_route_find("GET", "/api/v1/cores", &read_only, variable, allowed));
-    assert_non_null(pb_route_find("POST", "/query", &read_only, variable, allowed)); /* of the second table */
+    assert_non_null(pb_route_find("POST", "/api/v1/query", &read_only, variable, allowed));
     assert_non_null(pb_route_find("GET", "/api/v1/targets/12@ab/stacks", &plain, variable, allowed));
     assert_string_equal(variable, "12@ab");
     assert_non_null(pb_route_find("HEAD", "/api/v1/targets", &plain, variable, allowed));

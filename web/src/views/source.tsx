@@ -11,7 +11,7 @@ function lines_of(pid: number, file: string): Promise<string[] | null> {
   const key = `${pid} ${file}`;
   if (!kept.has(key)) {
     if (kept.size > 32) kept.delete(kept.keys().next().value!);
-    kept.set(key, text(with_args("/apis/files", { target: String(pid), path: file })).then((t) => t.split("\n"), () => null));
+    kept.set(key, text(with_args(`/api/v1/targets/${pid}/source`, { path: file })).then((t) => t.split("\n"), () => null));
   }
   return kept.get(key)!;
 }
