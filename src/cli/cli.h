@@ -9,6 +9,7 @@
 #include "ask/ask.h"
 #include "ask/targets.h"
 #include "base/err.h"
+#include "base/options.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,13 +21,6 @@
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
 #define PB_ARGS_MAX        1024                /* launch: arguments of the program that it starts */
 #define PB_OPTS_MAX        24
-
-struct pb_option {
-    char letter; /* 0: none */
-    const char *name;
-    const char *argument; /* name of its value in the help; NULL: takes no value */
-    const char *help;
-};
 
 enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV };
 

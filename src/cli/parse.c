@@ -5,48 +5,15 @@
  * up to "--". */
 #include "cli/parse.h"
 
+#include "base/options.h"
 #include "cli/cluster/job.h"
 #include "cli/remote.h"
 #include "cli/served.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-
-struct scan {
-    int argc, at;
-    char **argv;
-    bool only_args; /* after "--" */
-};
-
-/* Finds the option that a word names in a table, and its index. *ret_value: the text after "=" or the
- * letter. */
-static const struct pb_option *match_option(const struct pb_option *options, const char *word,
-                                            const char **ret_value, int *ret_index)
-{
-    for (int i = 0; options && options[i].name; i++) {
-        const struct pb_option *o = &options[i];
-        size_t n = strlen(o->name);
-        *ret_value = NULL;
-        *ret_index = i;
-        if (word[1] == '-') {
-            if (strncmp(word + 2, o->name, n) != 0 || (word[2 + n] && word[2 + n] != '='))
-                continue;
-            *ret_value = word[2 + n] ? word + 3 + n : NULL;
-            return o;
-        }
-        if (o->letter && word[1] == o->letter) {
-            *ret_value = word[2] ? word + 2 : NULL;
-            return o;
-        }
-    }
-    return NULL;
-}
-
-static bool is_option(const char *word)
-{
-    return word[0] == '-' && word[1] && strcmp(word, "--") != 0;
-}
 
 static bool looks_like_target(const char *word)
 {
@@ -71,11 +38,11 @@ static void find_words(int argc, char **argv, int ret[2])
         int index;
         if (strcmp(argv[i], "--") == 0)
             break;
-        if (!is_option(argv[i])) {
+        if (!pb_option_is(argv[i])) {
             ret[found++] = i;
             continue;
         }
-        const struct pb_option *o = match_option(pb_common_options, argv[i], &value, &index);
+        const struct pb_option *o = pb_option_match(pb_common_options, argv[i], &value, &index);
         if (o && o->argument && !value)
             i++;
     }
@@ -189,48 +156,22 @@ static int unknown_option(const struct pb_call *call, const char *word, struct p
     return pb_fail(err, PB_USAGE, "%s does not take %s (probing %s --help)", name, word, name);
 }
 
-/* Takes one option. word: "--name", or any character and a letter. *ret_more: more letters follow. */
-static int take_one(struct scan *s, struct pb_call *call, const char *word, bool *ret_more,
-                    struct pb_err *err)
+/* Takes one option. found: what pb_options_next has returned. */
+static int take_option(struct pb_call *call, const struct pb_option_read *read, const char *word, int found,
+                       struct pb_err *err)
 {
-    const char *value;
-    int index;
+    const struct pb_option *o = read->option;
 
-    const struct pb_option *o = match_option(call->command->options, word, &value, &index);
-    bool own = o != NULL;
-    if (!own)
-        o = match_option(pb_common_options, word, &value, &index);
     /* A target may also be given as a word: main.c refuses a target for all commands that take none. */
-    if (!o || (!own && o->letter != 't' && strcmp(o->name, "token-file") != 0 &&
-               !pb_option_applies(call->command, o)))
-        return unknown_option(call, s->argv[s->at], err);
-    *ret_more = word[1] != '-' && !o->argument && word[2];
-    if (*ret_more)
-        value = NULL;
-    if (value && !o->argument)
-        return pb_fail(err, PB_USAGE, "--%s takes no value", o->name);
-    if (o->argument && !value) {
-        if (s->at + 1 >= s->argc)
-            return pb_fail(err, PB_USAGE, "--%s needs a value: %s", o->name, o->argument);
-        value = s->argv[++s->at];
-    }
-    if (!own)
-        return set_common(call, o->name, value, err);
-    call->values[index] = value ? value : "";
+    if (found == -ENOENT || (read->table == 1 && o->letter != 't' && strcmp(o->name, "token-file") != 0 &&
+                             !pb_option_applies(call->command, o)))
+        return unknown_option(call, word, err);
+    if (found < 0)
+        return PB_USAGE;
+    if (read->table == 1)
+        return set_common(call, o->name, read->value, err);
+    call->values[read->index] = read->value ? read->value : "";
     return 0;
-}
-
-/* A word of options: --name, or letters of which the last may take a value (-xo FILE). */
-static int take_option(struct scan *s, struct pb_call *call, struct pb_err *err)
-{
-    const char *word = s->argv[s->at];
-    bool more = false;
-
-    int r = take_one(s, call, word, &more, err);
-    /* The text after a letter is its value, or the next letter where the option takes no value. */
-    while (r == 0 && more)
-        r = take_one(s, call, ++word, &more, err);
-    return r;
 }
 
 static int check_args(const struct pb_call *call, struct pb_err *err)
@@ -257,7 +198,7 @@ static int check_args(const struct pb_call *call, struct pb_err *err)
 int pb_parse(int argc, char **argv, struct pb_call *ret, struct pb_err *err)
 {
     struct pb_call call = {.timeout_ms = 10000};
-    struct scan s = {.argc = argc, .argv = argv};
+    struct pb_option_read read;
     int skip[2], r;
 
     if (argc < 2) {
@@ -274,20 +215,19 @@ int pb_parse(int argc, char **argv, struct pb_call *ret, struct pb_err *err)
     *ret = call;
     if (r < 0)
         return r;
-    for (s.at = 1; s.at < argc; s.at++) {
-        const char *word = argv[s.at];
-        if (s.at == skip[0] || s.at == skip[1])
-            continue;
-        if (!s.only_args && strcmp(word, "--") == 0) {
-            s.only_args = true;
-        } else if (!s.only_args && is_option(word)) {
-            r = take_option(&s, &call, err);
+    struct pb_options o = {
+        .argc = argc, .at = 1, .argv = argv, .tables = {call.command->options, pb_common_options}};
+    while ((r = pb_options_next(&o, &read, err)) != 0) {
+        if (r < 0 || read.option) {
+            r = take_option(&call, &read, argv[read.at], r, err);
             if (r != 0)
                 return r;
+        } else if (read.at == skip[0] || read.at == skip[1]) {
+            continue;
         } else if (call.nargs == PB_ARGS_MAX) {
             return pb_fail(err, PB_USAGE, "more than %d words", PB_ARGS_MAX);
         } else {
-            call.args[call.nargs++] = word;
+            call.args[call.nargs++] = read.value;
         }
     }
     pb_served_read(&call);

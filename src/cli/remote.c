@@ -9,7 +9,7 @@
 #include "base/replace.h"
 #include "cli/cli.h"
 #include "cli/profile/profile_run.h"
-#include "cluster/token.h"
+#include "cluster/own_service.h"
 #include "control/relay.h"
 #include "print/outlet.h"
 
@@ -122,7 +122,7 @@ static int connect_service(struct remote *r, struct pb_err *err)
     int last = EHOSTUNREACH;
     r->relay.socket = -1;
     for (struct addrinfo *a = found; a && r->relay.socket < 0 && !r->token[0]; a = a->ai_next)
-        r->relay.socket = pb_service_own_connect(a->ai_addr, a->ai_addrlen, 0);
+        r->relay.socket = pb_own_service_connect(a->ai_addr, a->ai_addrlen, 0);
     r->own = r->relay.socket >= 0;
     for (struct addrinfo *a = found; a && !r->own && r->relay.socket < 0; a = a->ai_next) {
         int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);

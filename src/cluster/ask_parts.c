@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/token.h"
+#include "cluster/own_service.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -208,7 +208,7 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
                                            .result = &result,
                                            .begun = begun,
                                            .deadline = begun + limit * PB_NS_PER_MS};
-    pb_service_own_token(own_token);
+    pb_own_service_token(own_token);
     parts.plan.link.token = token;
     parts.plan.link.own_token = own_token;
     parts.plan.most_open = pb_links_raise_limit(&before);

@@ -1,7 +1,7 @@
 /* http: a question to a service, as one request; see link.h. What answers may be anything that listens there.
  */
 #include "cluster/link.h"
-#include "cluster/token.h"
+#include "cluster/own_service.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -30,7 +30,7 @@ int pb_link_connect(const char *address, int *ret_fd)
     snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - (brackets ? 2 : 0), address + brackets);
     if (getaddrinfo(host, colon + 1, &hints, &found) != 0)
         return -EINVAL;
-    int r = 0, fd = pb_service_own_connect(found->ai_addr, found->ai_addrlen, SOCK_NONBLOCK);
+    int r = 0, fd = pb_own_service_connect(found->ai_addr, found->ai_addrlen, SOCK_NONBLOCK);
     if (fd >= 0) {
         freeaddrinfo(found);
         *ret_fd = fd;

@@ -246,22 +246,6 @@ int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE
     return 0;
 }
 
-int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid)
-{
-    _cleanup_close_ int folder = open_folder(ret_folder);
-
-    ret_address[0] = '\0';
-    *ret_pid = 0;
-    if (folder < 0)
-        return folder;
-    _cleanup_close_ int lock = openat(folder, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    /* Shared: of two that look at the same moment neither takes the other for the service. */
-    if (lock < 0 || flock(lock, LOCK_SH | LOCK_NB) == 0)
-        return 0;
-    *ret_pid = read_pid(folder);
-    return read_small(folder, "address", ret_address, PB_SERVE_PATH);
-}
-
 int pb_home_read_pem(const char *path, char **ret, struct pb_err *err)
 {
     FILE *file = path ? fopen(path, "re") : NULL;

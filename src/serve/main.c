@@ -1,19 +1,17 @@
 /* probing-serve: everything that is known of a node's processes at one address. `probing serve` starts it.
  *
- * probing-serve [-b] [-r] [-m] [-a TARGET] [-T TOKENFILE] [-c CERT -k KEY] [-C CORES]
- * [-R HZ [-W TIME]] [-A [-D DAYS]] [-S SOCKET] [-n NAME]... [ADDRESS]
- * probing-serve --status | --stop | --check ADDRESS
+ * probing-serve [OPTIONS] [ADDRESS] (options.h)
  * probing-serve --as UID GID COMMAND ... (by itself, for another user: as.h) */
 #include "base/children.h"
 #include "base/cleanup.h"
-#include "base/ending.h"
 #include "base/err.h"
 #include "base/limits.h"
-#include "cluster/token.h"
+#include "cluster/own_service.h"
 #include "print/outlet.h"
 #include "serve/as.h"
 #include "serve/errand.h"
 #include "serve/events.h"
+#include "serve/options.h"
 #include "serve/service.h"
 #include "serve/watch.h"
 
@@ -32,13 +30,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BIND_TRIES = 40, BIND_AGAIN_MS = 50, STOP_MS = 10000 };
+enum { BIND_TRIES = 40, BIND_AGAIN_MS = 50 };
 
 struct options {
     const char *address, *token_file, *cert, *key;
     const char *shared; /* a socket for all users of the machine; NULL: none */
-    const char *check;  /* only whether it can listen at this address */
-    bool background, status, stop;
+    bool background;
     struct pb_watch_plan watch;
 };
 
@@ -49,42 +46,6 @@ static bool is_loopback(const struct sockaddr_storage *at)
 
     return at->ss_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
                                     : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
-/* HOST:PORT, [V6]:PORT, PORT, HOST. */
-static int resolve(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size, struct pb_err *err)
-{
-    char host[256] = "127.0.0.1", port[16] = "0";
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
-                    *found = NULL;
-
-    if (text) {
-        const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
-        bool number = strspn(text, "0123456789") == strlen(text);
-        if (bracket && colon && colon < bracket)
-            colon = NULL;
-        if (number)
-            snprintf(port, sizeof(port), "%s", text);
-        else
-            snprintf(host, sizeof(host), "%.*s", (int)(colon ? colon - text : (long)strlen(text)), text);
-        if (!number && colon)
-            snprintf(port, sizeof(port), "%s", colon + 1);
-        size_t n = strlen(host);
-        if (host[0] == '[' && host[n - 1] == ']') {
-            memmove(host, host + 1, n - 2);
-            host[n - 2] = '\0';
-        }
-    }
-    if (strspn(port, "0123456789") == strlen(port) && strtoul(port, NULL, 10) > 65535)
-        return pb_fail(err, -EINVAL, "%.200s is no address to listen at: ports end at 65535", text);
-    int r = getaddrinfo(host, port, &hints, &found);
-    if (r != 0)
-        return pb_fail(err, -EINVAL, "%.200s is no address to listen at: %s (HOST:PORT)", text,
-                       gai_strerror(r));
-    memcpy(ret, found->ai_addr, found->ai_addrlen);
-    *ret_size = found->ai_addrlen;
-    freeaddrinfo(found);
-    return 0;
 }
 
 static bool is_wildcard(const struct sockaddr_storage *at)
@@ -125,7 +86,7 @@ static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_u
     static char bound[64], name[65];
     const int on = 1;
 
-    int r = resolve(o->address, &at, &n, err);
+    int r = pb_service_resolve(o->address, &at, &n, err);
     if (r < 0)
         return r;
     int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -325,126 +286,45 @@ static int serve_in_background(struct pb_service *s, const struct options *o, st
     _exit(r < 0 ? 1 : 0);
 }
 
-static int show_status(struct pb_err *err)
+static const char *value_of(const char *const values[PB_SERVE_OPTIONS], const char *name)
 {
-    char address[PB_SERVE_PATH], folder[PB_SERVE_PATH], path[PB_SERVE_PATH + 8],
-        token[PB_GATE_TOKEN_SIZE] = "";
-    pid_t pid;
+    size_t i = 0;
 
-    int r = pb_home_find(address, folder, &pid);
-    if (r < 0 || !pid)
-        return pb_fail(err, -ESRCH, "no service of yours runs here (probing serve)");
-    snprintf(path, sizeof(path), "%s/token", folder);
-    FILE *file = fopen(path, "re");
-    if (file && !fgets(token, sizeof(token), file))
-        token[0] = '\0';
-    if (file)
-        fclose(file);
-    printf("%s/?token=%s\npid %d, socket %s/socket\n", address, token, (int)pid, folder);
-    return 0;
+    while (strcmp(pb_serve_options[i].name, name) != 0)
+        i++;
+    return values[i];
 }
 
-/* Before a service is started for somebody: an address that it cannot have is found out without it. */
-static int check_address(const char *address, struct pb_err *err)
+static int read_options(int argc, char **argv, struct options *o, struct pb_service *s, struct pb_err *err)
 {
-    char running[PB_SERVE_PATH], folder[PB_SERVE_PATH];
-    struct sockaddr_storage at = {0};
-    socklen_t n;
-    pid_t pid;
+    struct pb_options words = {.argc = argc, .at = 1, .argv = argv, .tables = {pb_serve_options}};
+    const char *values[PB_SERVE_OPTIONS] = {NULL};
+    struct pb_option_read read;
+    int r;
 
-    int r = resolve(address, &at, &n, err);
-    if (r < 0 || pb_home_find(running, folder, &pid) < 0 || !pid || !running[0])
-        return r;
-    bool any_port = ((const struct sockaddr_in *)&at)->sin_port == 0; /* at the same place in sockaddr_in6 */
-    if (any_port || pb_service_is_at(running, (const struct sockaddr *)&at, n))
-        return 0;
-    return pb_fail(
-        err, -EEXIST,
-        "your service runs already, at %.200s: %.100s is not served (probing serve --stop ends it)", running,
-        address);
-}
-
-static int stop_service(struct pb_err *err)
-{
-    char address[PB_SERVE_PATH], folder[PB_SERVE_PATH];
-    struct pb_ending service;
-    pid_t pid;
-
-    int r = pb_home_find(address, folder, &pid);
-    if (r < 0 || !pid || pb_ending_open(pid, 0, &service) < 0)
-        return pb_fail(err, -ESRCH, "no service of yours runs here");
-    r = pb_ending_signal(&service, SIGTERM);
-    if (r < 0 && r != -ESRCH)
-        pb_fail(err, r, "cannot end process %d: %s", (int)pid, strerror(-r));
-    else if ((r = pb_ending_wait(&service, STOP_MS)) < 0)
-        pb_fail(err, r, "process %d did not exit within %d s of SIGTERM (kill -9 %d ends it)", (int)pid,
-                STOP_MS / 1000, (int)pid);
-    pb_ending_close(&service);
-    return r;
-}
-
-static int take_options(int argc, char **argv, struct options *o, struct pb_service *s)
-{
-    size_t names = 0;
-    int option;
-
-    for (int i = 1; i < argc; i++) {
-        o->status = o->status || strcmp(argv[i], "--status") == 0;
-        o->stop = o->stop || strcmp(argv[i], "--stop") == 0;
-    }
-    if (argc == 3 && strcmp(argv[1], "--check") == 0)
-        o->check = argv[2];
-    if (o->status || o->stop || o->check)
-        return 0;
-    while ((option = getopt(argc, argv, "brma:T:c:k:n:C:R:W:D:S:A")) >= 0)
-        switch (option) {
-        case 'b':
-            o->background = true;
-            break;
-        case 'r':
-            s->offer.read_only = true;
-            break;
-        case 'm':
-            s->mcp_changes = true;
-            break;
-        case 'a':
-            s->offer.target = optarg;
-            break;
-        case 'R':
-            o->watch.rate = optarg;
-            break;
-        case 'W':
-            o->watch.watchdog = optarg;
-            break;
-        case 'D':
-            o->watch.retention = optarg;
-            break;
-        case 'S':
-            o->shared = optarg;
-            break;
-        case 'A':
-            o->watch.archive = true;
-            break;
-        case 'C':
-            s->offer.cores = optarg;
-            break;
-        case 'T':
-            o->token_file = optarg;
-            break;
-        case 'c':
-            o->cert = optarg;
-            break;
-        case 'k':
-            o->key = optarg;
-            break;
-        case 'n':
-            if (names < PB_GATE_NAMES - 3)
-                s->gate.names[names++] = optarg;
-            break;
-        default:
-            return -EINVAL;
-        }
-    o->address = optind < argc ? argv[optind] : NULL;
+    while ((r = pb_options_next(&words, &read, err)) > 0)
+        if (read.option)
+            values[read.index] = read.value ? read.value : "";
+        else
+            o->address = read.value;
+    if (r < 0)
+        return r == -ENOENT ? pb_fail(err, r, "unknown option %s (probing serve --help)", argv[read.at]) : r;
+    if (value_of(values, "status") || value_of(values, "stop"))
+        return pb_fail(err, -EINVAL, "usage: probing serve --status | --stop");
+    o->background = value_of(values, "background");
+    o->token_file = value_of(values, "token-file");
+    o->cert = value_of(values, "cert");
+    o->key = value_of(values, "key");
+    o->shared = value_of(values, "socket");
+    o->watch = (struct pb_watch_plan){.rate = value_of(values, "record"),
+                                      .watchdog = value_of(values, "watchdog"),
+                                      .retention = value_of(values, "retention"),
+                                      .archive = value_of(values, "archive")};
+    s->offer.read_only = value_of(values, "read-only");
+    s->offer.target = value_of(values, "open");
+    s->offer.cores = value_of(values, "cores");
+    s->mcp_changes = value_of(values, "mcp-changes");
+    s->gate.names[0] = value_of(values, "host");
     return 0;
 }
 
@@ -458,18 +338,10 @@ int main(int argc, char **argv)
     pb_children_begin();
     if (argc > 1 && strcmp(argv[1], "--as") == 0)
         return pb_as_become(argc, argv);
-    int r = take_options(argc, argv, &o, &s);
-    if (r < 0)
-        return 2;
-    if (o.status)
-        r = show_status(&err);
-    else if (o.stop)
-        r = stop_service(&err);
-    else if (o.check)
-        r = check_address(o.check, &err);
-    else
+    int r = read_options(argc, argv, &o, &s, &err);
+    if (r == 0)
         r = find_program(&s, &err);
-    if (r == 0 && !o.status && !o.stop && !o.check)
+    if (r == 0)
         r = o.background ? serve_in_background(&s, &o, &err) : serve(&s, &o, -1, &err);
     if (r < 0)
         pb_put_between(stderr, "probing: serve: ", pb_err_text(&err, r), "\n");

@@ -71,8 +71,6 @@ int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE
 void pb_home_write_cores(FILE *out, const struct pb_offer *o);
 /* The text of a file with a certificate or a key, on the heap; NULL for none. */
 int pb_home_read_pem(const char *path, char **ret, struct pb_err *err);
-/* Where the user's service is, "" where none runs, and its pid. */
-int pb_home_find(char ret_address[PB_SERVE_PATH], char ret_folder[PB_SERVE_PATH], pid_t *ret_pid);
 
 /* --- audit.c: what was changed through the service --- */
 enum { PB_AUDIT_PEER = 96 };

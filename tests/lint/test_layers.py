@@ -1,4 +1,4 @@
-"""Includes go downwards only: cli, serve > cluster > ask > engine, inject, profile > remote, print > base, control, table.
+"""Includes go downwards only: cli > serve > cluster > ask > engine, inject, profile > remote, print > base, control, table.
 
 The agent stands apart: it runs in the target and sees table/ and control/ only.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from source import TOP, files, text
 
-LEVEL = {"base": 0, "control": 0, "table": 0, "remote": 1, "print": 1, "engine": 2, "inject": 2, "profile": 2, "ask": 3, "cluster": 4, "cli": 5, "serve": 5}
+LEVEL = {"base": 0, "control": 0, "table": 0, "remote": 1, "print": 1, "engine": 2, "inject": 2, "profile": 2, "ask": 3, "cluster": 4, "serve": 5, "cli": 6}
 AGENT_SEES = {"agent", "table", "control"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 

@@ -15,7 +15,7 @@ THERE = {
     "src/ask/profiles.c": (1, USER), "src/ask/wait_peer.c": (1, PROC), "src/base/limits.c": (1, "the cgroup of the tool"), "src/base/procfs.c": (2, PROC),
     "src/base/replace.c": (2, USER), "src/cli/cluster/find.c": (1, USER), "src/cli/cluster/history.c": (1, USER), "src/cli/commands/cmd_archive.c": (1, USER),
     "src/cli/commands/cmd_eval.c": (1, USER), "src/cli/commands/cmd_query.c": (1, USER), "src/cli/line/line_history.c": (1, OWN),
-    "src/cli/remote.c": (1, USER), "src/cluster/kept.c": (3, OWN), "src/cluster/token.c": (3, OWN + "; or the person at the tool named it"),
+    "src/cli/remote.c": (1, USER), "src/cluster/kept.c": (3, OWN), "src/cluster/own_service.c": (3, OWN), "src/cluster/token.c": (1, USER),
     "src/control/rundir.c": (4, "runs of the user's own"), "src/engine/archive/archive_commit.c": (4, "below an archive that the person named"),
     "src/engine/archive/archive_count.c": (1, "below an archive"), "src/engine/archive/archive_files.c": (2, "an archive"),
     "src/engine/archive/archive_keep.c": (6, "below an archive"), "src/engine/archive/archive_list.c": (4, "below an archive"),
@@ -31,8 +31,8 @@ THERE = {
     "src/remote/runs.c": (2, "runs by O_PATH, reopened by openin; the root of the target"), "src/remote/source.c": (2, PROC),
     "src/remote/tables.c": (1, "a descriptor that is a regular file"), "src/remote/threads.c": (2, PROC), "src/remote/trace.c": (1, PROC),
     "src/remote/transfer.c": (1, PROC), "src/remote/transfer_code.c": (2, PROC),
-    "src/remote/named.c": (2, PROC), "src/serve/as.c": (1, OWN), "src/serve/audit.c": (1, OWN), "src/serve/command.c": (3, OWN), "src/serve/home.c": (10, OWN),
-    "src/serve/main.c": (2, OWN), "src/serve/page.c": (1, OWN),
+    "src/remote/named.c": (2, PROC), "src/serve/as.c": (1, OWN), "src/serve/audit.c": (1, OWN), "src/serve/command.c": (3, OWN), "src/serve/home.c": (9, OWN),
+    "src/serve/main.c": (1, OWN), "src/serve/page.c": (1, OWN),
 }
 
 

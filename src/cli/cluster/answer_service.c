@@ -28,11 +28,6 @@
 #define MARK_VARIABLE "PROBING_SERVED_FOR"
 enum { PATH_SIZE = 4096, TEXT_MAX = 65536, START_MS = 5000, END_MS = 5000, AGAIN_MS = 20 };
 
-struct found {
-    char url[256], token[PB_CLUSTER_TOKEN];
-    pid_t pid; /* 0: there is none */
-};
-
 /* srun brings the environment of where it was started, whose runtime folder this node may not have. */
 static void drop_foreign_runtime(void)
 {
@@ -43,27 +38,12 @@ static void drop_foreign_runtime(void)
         unsetenv("XDG_RUNTIME_DIR");
 }
 
-/* "URL/?token=TOKEN\npid PID, .." of its --status, which fails where there is none. */
-static struct found find_service(void)
+/* The pid is 0 where none runs, or one that does not listen yet. */
+static struct pb_own_service find_service(void)
 {
-    char path[PATH_SIZE];
-    const char *words[] = {path, "--status", NULL};
-    _cleanup_free_ char *text = NULL;
-    struct found f = {0};
-    struct pb_err ignored = {0};
-    size_t n;
-    int pid = 0;
+    struct pb_own_service own;
 
-    if (pb_serve_path(path, sizeof(path)) < 0 ||
-        pb_run_program(words, TEXT_MAX, START_MS, &text, &n, &ignored) < 0)
-        return f;
-    const char *mark = strstr(text, "/?token="), *second = strstr(text, "\npid ");
-    if (!mark || mark - text >= (long)sizeof(f.url) || sscanf(mark, "/?token=%127[0-9a-f]", f.token) != 1 ||
-        !second || sscanf(second, "\npid %d", &pid) != 1)
-        return (struct found){0};
-    snprintf(f.url, sizeof(f.url), "%.*s", (int)(mark - text), text);
-    f.pid = pid;
-    return f;
+    return pb_own_service_find(&own) == 0 && own.url[0] && own.token[0] ? own : (struct pb_own_service){0};
 }
 
 static bool is_marked(pid_t pid, const char *mark)
@@ -155,7 +135,7 @@ static void drop_rank(void)
 static int start_service(const struct pb_node_question *q, bool hold, struct pb_err *err)
 {
     char address[80], path[PATH_SIZE];
-    const char *background[] = {path, "-b", "--", address, NULL},
+    const char *background[] = {path, "--background", "--", address, NULL},
                *words[] = {"probing-serve", "--", address, NULL};
     _cleanup_free_ char *ignored = NULL;
     size_t n;
@@ -176,19 +156,19 @@ static int start_service(const struct pb_node_question *q, bool hold, struct pb_
     return pb_serve_become(words, err);
 }
 
-static int end_service(const struct found *f, const char *mark, struct pb_err *err)
+static int end_service(const struct pb_own_service *own, const char *mark, struct pb_err *err)
 {
     uint64_t end = pb_now_ns() + END_MS * PB_NS_PER_MS;
 
-    if (!f->pid || !is_marked(f->pid, mark))
+    if (!own->pid || !is_marked(own->pid, mark))
         return 0;
-    if (kill(f->pid, SIGTERM) < 0 && errno != ESRCH)
-        return pb_fail(err, -errno, "its service (process %d) cannot be told to end: %s", (int)f->pid,
+    if (kill(own->pid, SIGTERM) < 0 && errno != ESRCH)
+        return pb_fail(err, -errno, "its service (process %d) cannot be ended: %s", (int)own->pid,
                        strerror(errno));
-    while (kill(f->pid, 0) == 0 && is_marked(f->pid, mark)) {
+    while (kill(own->pid, 0) == 0 && is_marked(own->pid, mark)) {
         if (pb_now_ns() >= end)
-            return pb_fail(err, -ETIMEDOUT, "its service (process %d) has been told to end and has not yet",
-                           (int)f->pid);
+            return pb_fail(err, -ETIMEDOUT, "its service (process %d) did not exit within %d s of SIGTERM",
+                           (int)own->pid, END_MS / 1000);
         pb_sleep_ns(AGAIN_MS * PB_NS_PER_MS);
     }
     return 0;
@@ -198,28 +178,29 @@ int pb_answer_service(const struct pb_answering *a, struct pb_err *err)
 {
     const struct pb_node_question *q = a->question;
     uint64_t end = pb_now_ns() + START_MS * PB_NS_PER_MS;
-    char text[512];
+    char text[PB_SERVICE_PATH + PB_SERVICE_TOKEN + 16];
     int r = 0;
 
     if (q->nwords < 3)
-        return pb_fail(err, -EINVAL, "what of the service?");
+        return pb_fail(err, -EINVAL, "usage: service find|start|hold|wait|end MARK");
     const char *what = q->words[1], *mark = q->words[2];
     end = end < a->deadline_ns - AGAIN_MS * PB_NS_PER_MS ? end : a->deadline_ns - AGAIN_MS * PB_NS_PER_MS;
     drop_foreign_runtime();
-    struct found f = find_service();
+    struct pb_own_service own = find_service();
     if (strcmp(what, "end") == 0)
-        return end_service(&f, mark, err);
+        return end_service(&own, mark, err);
     bool hold = strcmp(what, "hold") == 0;
-    if (!f.pid && (hold || strcmp(what, "start") == 0)) {
+    if (!own.pid && (hold || strcmp(what, "start") == 0)) {
         r = start_service(q, hold, err);
-        f = r == 0 ? find_service() : f;
+        own = r == 0 ? find_service() : own;
     }
-    while (!f.pid && strcmp(what, "wait") == 0 && pb_now_ns() < end) {
+    while (!own.pid && strcmp(what, "wait") == 0 && pb_now_ns() < end) {
         pb_sleep_ns(AGAIN_MS * PB_NS_PER_MS);
-        f = find_service();
+        own = find_service();
     }
-    if (r == 0 && f.pid) {
-        snprintf(text, sizeof(text), "%s %s %s", f.url, f.token, is_marked(f.pid, mark) ? "own" : "other");
+    if (r == 0 && own.pid) {
+        snprintf(text, sizeof(text), "%s %s %s", own.url, own.token,
+                 is_marked(own.pid, mark) ? "own" : "other");
         pb_answer_bytes(a->out, false, text, strlen(text));
     }
     return r;

@@ -35,7 +35,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     const char *address = pb_call_option(call, "address");
     bool samples = pb_call_option(call, "pprof"),
          serves = samples || address || pb_call_option(call, "background");
-    char url[PB_SERVE_URL], text[24];
+    struct pb_own_service service;
+    char text[24];
     struct pb_session session;
     pid_t pid = call->targets.at[0].pid;
 
@@ -56,13 +57,13 @@ static int run(const struct pb_call *call, struct pb_err *err)
     fflush(stdout);
     snprintf(text, sizeof(text), "%d", (int)pid);
     if (serves)
-        r = pb_serve_start(text, address, url, err);
+        r = pb_serve_start(text, address, &service, err);
     if (r < 0)
         return r;
     if (serves)
-        printf("%.*s\n", (int)strcspn(url, "\n"), url);
+        printf("%s/?token=%s\n", service.url, service.token);
     if (samples)
-        r = pb_pprof_start(call, url, PB_PPROF_LIMIT_MS, err);
+        r = pb_pprof_start(call, &service, PB_PPROF_LIMIT_MS, err);
     if (r < 0)
         return r;
     return pb_call_option(call, "crash") ? catch_crashes(call, err) : 0;

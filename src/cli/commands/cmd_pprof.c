@@ -21,26 +21,21 @@ static const struct pb_option options[] = {
 
 /* A service with TLS has a certificate that curl may not know: its socket asks for neither that nor a token.
  */
-static void print_curl(const struct pb_call *call, const char *url)
+static void print_curl(const struct pb_call *call, const struct pb_own_service *service)
 {
-    const char *token = strstr(url, "/?token="), *socket = strstr(url, ", socket ");
     int pid = (int)call->targets.at[0].pid;
 
-    if (strncmp(url, "https://", 8) == 0 && socket) {
-        socket += strlen(", socket ");
-        printf("curl --unix-socket '%.*s' 'http://localhost/flamegraph?target=%d' > flamegraph.svg\n",
-               (int)strcspn(socket, "\n"), socket, pid);
-        return;
-    }
-    int base = token ? (int)(token - url) : (int)strcspn(url, "\n");
-    token = token ? token + strlen("/?token=") : "";
-    /* A tool elsewhere reaches the service by the address that it has used. */
-    printf("curl '%s%.*s/flamegraph?target=%d&token=%.*s' > flamegraph.svg\n",
-           call->served_at ? "http://" : "", call->served_at ? (int)strlen(call->served_at) : base,
-           call->served_at ? call->served_at : url, pid, (int)strcspn(token, "\n"), token);
+    if (strncmp(service->url, "https://", 8) == 0)
+        printf("curl --unix-socket '%s/socket' 'http://localhost/flamegraph?target=%d' > flamegraph.svg\n",
+               service->folder, pid);
+    else /* a tool elsewhere reaches the service by the address that it has used */
+        printf("curl '%s%s/flamegraph?target=%d&token=%s' > flamegraph.svg\n",
+               call->served_at ? "http://" : "", call->served_at ? call->served_at : service->url, pid,
+               service->token);
 }
 
-int pb_pprof_start(const struct pb_call *call, const char *url, unsigned limit_ms, struct pb_err *err)
+int pb_pprof_start(const struct pb_call *call, const struct pb_own_service *service, unsigned limit_ms,
+                   struct pb_err *err)
 {
     int pid = (int)call->targets.at[0].pid, r = 0;
     char path[1024], limit[48] = "";
@@ -57,7 +52,7 @@ int pb_pprof_start(const struct pb_call *call, const char *url, unsigned limit_m
         printf("process %d is sampled already (probing %d pprof --stop ends that)\n", pid, pid);
     else
         printf("process %d is sampled until it ends%s, or `probing %d pprof --stop`\n", pid, limit, pid);
-    print_curl(call, url);
+    print_curl(call, service);
     return 0;
 }
 
@@ -65,7 +60,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
 {
     const char *duration = pb_call_option(call, "duration"), *address = pb_call_option(call, "address");
     unsigned limit_ms = PB_PPROF_LIMIT_MS;
-    char url[PB_SERVE_URL], pid[24];
+    struct pb_own_service service;
+    char pid[24];
 
     if (pb_call_option(call, "stop"))
         return pb_recordings_stop(call, true, err);
@@ -74,8 +70,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     snprintf(pid, sizeof(pid), "%d", (int)call->targets.at[0].pid);
     int r = pb_serve_check(address, err);
     if (r == 0)
-        r = pb_serve_start(pid, address, url, err);
-    return r < 0 ? r : pb_pprof_start(call, url, limit_ms, err);
+        r = pb_serve_start(pid, address, &service, err);
+    return r < 0 ? r : pb_pprof_start(call, &service, limit_ms, err);
 }
 
 const struct pb_command pb_cmd_pprof = {

@@ -1,9 +1,43 @@
-/* serve: starts the service, a separate program (serve_program.h). */
+/* serve: starts the service, a separate program (serve_program.h), shows where it is, ends it. */
+#include "base/ending.h"
 #include "cli/cli.h"
 #include "cli/serve_program.h"
+#include "serve/options.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+static int show_status(struct pb_err *err)
+{
+    struct pb_own_service own;
+
+    if (pb_own_service_find(&own) < 0)
+        return pb_fail(err, -ESRCH, "no service of yours runs here (probing serve)");
+    printf("%s/?token=%s\npid %d, socket %s/socket\n", own.url, own.token, (int)own.pid, own.folder);
+    return 0;
+}
+
+static int stop_service(struct pb_err *err)
+{
+    enum { STOP_MS = 10000 };
+    struct pb_own_service own;
+    struct pb_ending service;
+
+    if (pb_own_service_find(&own) < 0 || pb_ending_open(own.pid, 0, &service) < 0)
+        return pb_fail(err, -ESRCH, "no service of yours runs here");
+    int r = pb_ending_signal(&service, SIGTERM);
+    if (r < 0 && r != -ESRCH)
+        pb_fail(err, r, "cannot end process %d: %s", (int)own.pid, strerror(-r));
+    else if ((r = pb_ending_wait(&service, STOP_MS)) < 0)
+        pb_fail(err, r, "process %d did not exit within %d s of SIGTERM (kill -9 %d ends it)", (int)own.pid,
+                STOP_MS / 1000, (int)own.pid);
+    pb_ending_close(&service);
+    return r;
+}
 
 /* They are options of record and archive, whose complaints nobody would see. */
 static int check_watch(const struct pb_call *call, struct pb_err *err)
@@ -26,56 +60,30 @@ static int check_watch(const struct pb_call *call, struct pb_err *err)
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    static const char *const letters[][2] = {
-        {"token-file", "-T"}, {"cert", "-c"},   {"key", "-k"},      {"host", "-n"},      {"open", "-a"},
-        {"cores", "-C"},      {"record", "-R"}, {"watchdog", "-W"}, {"retention", "-D"}, {"socket", "-S"}};
     const char *words[PB_SERVE_WORDS] = {"probing-serve"};
+    char names[PB_SERVE_OPTIONS][24];
     size_t n = 1;
 
-    if (pb_call_option(call, "status") || pb_call_option(call, "stop"))
-        words[n++] = pb_call_option(call, "stop") ? "--stop" : "--status";
+    if (pb_call_option(call, "stop"))
+        return stop_service(err);
+    if (pb_call_option(call, "status"))
+        return show_status(err);
     int r = check_watch(call, err);
     if (r < 0)
         return r;
     if (!pb_call_option(call, "cert") != !pb_call_option(call, "key"))
         return pb_fail(err, PB_USAGE, "--cert and --key go together");
-    for (size_t i = 0; i < sizeof(letters) / sizeof(letters[0]); i++)
-        if (pb_call_option(call, letters[i][0])) {
-            words[n++] = letters[i][1];
-            words[n++] = pb_call_option(call, letters[i][0]);
+    for (size_t i = 0; i < PB_SERVE_OPTIONS; i++)
+        if (call->values[i]) {
+            snprintf(names[i], sizeof(names[i]), "--%s", pb_serve_options[i].name);
+            words[n++] = names[i];
+            if (pb_serve_options[i].argument)
+                words[n++] = call->values[i];
         }
-    if (pb_call_option(call, "background"))
-        words[n++] = "-b";
-    if (pb_call_option(call, "read-only"))
-        words[n++] = "-r";
-    if (pb_call_option(call, "mcp-changes"))
-        words[n++] = "-m";
-    if (pb_call_option(call, "archive"))
-        words[n++] = "-A";
     if (call->nargs)
         words[n++] = "--", words[n++] = call->args[0];
     return pb_serve_become(words, err);
 }
-
-static const struct pb_option options[] = {
-    {'b', "background", NULL, "go on when the terminal is gone"},
-    {0, "read-only", NULL, "nothing that changes a process: no eval, no settings, no inject"},
-    {0, "mcp-changes", NULL, "let an assistant (/mcp) run code in processes and change settings"},
-    {0, "open", "TARGET", "what a request that names no process is about"},
-    {0, "record", "HZ", "keep watch: record every process that is served, at this rate, such as 1"},
-    {0, "watchdog", "TIME", "with --record: keep all stacks when a main thread stands still that long"},
-    {0, "archive", NULL, "keep watch: archive what they record"},
-    {0, "retention", "DAYS", "with --archive: remove files whose rows are older"},
-    {0, "cores", "DIR", "answer for the core files in this folder too"},
-    {0, "token-file", "FILE", "64 hexadecimal digits, readable by you alone; else one is made and kept"},
-    {0, "host", "NAME", "answer under this name too"},
-    {0, "socket", "PATH", "as root: a unix socket for all users, each served what that user may see"},
-    {0, "cert", "FILE", "TLS: the certificate (PEM)"},
-    {0, "key", "FILE", "TLS: its key (PEM)"},
-    {0, "status", NULL, "where your service is, with its token"},
-    {0, "stop", NULL, "end it"},
-    {0},
-};
 
 const struct pb_command pb_cmd_serve = {
     .name = "serve",
@@ -91,7 +99,7 @@ const struct pb_command pb_cmd_serve = {
     .example = "probing serve\n"
                "probing serve --background 127.0.0.1:7070\n"
                "curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:7070/api/v1/targets",
-    .options = options,
+    .options = pb_serve_options,
     .max_args = 1,
     .run = run,
 };

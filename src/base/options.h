@@ -1,0 +1,44 @@
+/* options: reads a command line by tables of options. Tools only.
+ *
+ * Options may stand anywhere up to "--": --name VALUE, --name=VALUE, and letters of which the last may take a
+ * value (-xo FILE). */
+#pragma once
+
+#include <stdbool.h>
+
+struct pb_err;
+
+struct pb_option {
+    char letter; /* 0: none */
+    const char *name;
+    const char *argument; /* name of its value in the help; NULL: takes no value */
+    const char *help;
+};
+
+struct pb_options {
+    int argc, at; /* at: the next word to read */
+    char **argv;
+    const struct pb_option *tables[2]; /* each ends with a NULL name; NULL: none. The first has precedence. */
+    const char *letters;               /* within a word of letters: those that are left; NULL: none */
+    bool only_arguments;               /* after "--" */
+};
+
+/* What was read: an option, or an argument where option is NULL. */
+struct pb_option_read {
+    const struct pb_option *option;
+    int table, index;  /* where the option is */
+    const char *value; /* of the option, NULL if it takes none; or the argument */
+    int at;            /* the word */
+};
+
+/* Reads the next option or argument. 1: into *ret; 0: there are no more. -ENOENT: no such option, and err is
+ * not written. -EINVAL: the option, which is in *ret, lacks its value or takes none. */
+int pb_options_next(struct pb_options *o, struct pb_option_read *ret, struct pb_err *err);
+
+/* The option that a word names, --name or - and a letter. NULL: none. *ret_value: what follows "=" or the
+ * letter; NULL: nothing. */
+const struct pb_option *pb_option_match(const struct pb_option *table, const char *word,
+                                        const char **ret_value, int *ret_index);
+
+/* Whether a word is an option and not an argument ("-" and "--" are none). */
+bool pb_option_is(const char *word);
