@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo test check soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel dist dist-arm64 clean help
+.PHONY: all demo docs test check soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel dist dist-arm64 clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -66,6 +66,9 @@ dist-arm64: ## the wheel and the archive for aarch64, installed and used in the 
 	@scripts/wheel.sh aarch64
 	@scripts/dist.sh aarch64
 	@scripts/arm64.sh run tests/arm64/installed.sh
+
+docs: ## build/site: the pages of docs/ with search (MkDocs)
+	@scripts/docs.sh
 
 clean: ## remove what was built, but not what was set up (build/venv, build/roots, build/duckdb)
 	@find build -mindepth 1 -maxdepth 1 ! -name venv ! -name roots ! -name duckdb -exec rm -rf {} + 2>/dev/null || true

@@ -14,7 +14,7 @@ head_line() {
     echo "# Written by scripts/pin.sh from requirements/$1.in: versions and hashes of what setup may install."
 }
 
-for set in build cmake node test sql bench wheel harm debugpy; do
+for set in build cmake node test sql bench wheel harm debugpy docs; do
     "$tmp/venv/bin/uv" pip compile -q --universal --python-version 3.9 --upgrade --generate-hashes \
         --no-header --no-annotate "requirements/$set.in" -o "$tmp/$set.txt"
     { head_line $set; cat "$tmp/$set.txt"; } >requirements/$set.txt
