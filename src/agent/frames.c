@@ -397,7 +397,7 @@ static pb_pyobject *list_frames(const struct pb_python *py, unsigned long ident,
     int collects = py->gc_disable && py->gc_enable && py->gc_disable();
     void *t = py->first_tstate(interpreter);
     for (int n = 0; t && n < LIST_MAX; n++, t = py->next_tstate(t)) {
-        memcpy(&other, (const char *)t + l->thread_id, sizeof(other));
+        other = __atomic_load_n((const unsigned long *)((const char *)t + l->thread_id), __ATOMIC_RELAXED);
         if (!other) /* kept for later, of no thread: states.h */
             continue;
         if (!ident) {

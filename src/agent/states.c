@@ -43,12 +43,13 @@ static char *field(void *state, unsigned offset)
     return (char *)state + offset;
 }
 
-/* Whose it is, for PyThreadState_SetAsyncExc and all that lists threads. 0: nobody's. */
+/* Whose it is, for PyThreadState_SetAsyncExc and all that lists threads. 0: nobody's. Written without the
+ * GIL, in one piece, while a thread that has it may read. */
 static void set_thread(const struct pb_agent_layout *l, void *state, unsigned long ident, unsigned long id)
 {
-    memcpy(field(state, l->thread_id), &ident, sizeof(ident));
+    __atomic_store_n((unsigned long *)field(state, l->thread_id), ident, __ATOMIC_RELAXED);
     if (l->native_id)
-        memcpy(field(state, l->native_id), &id, sizeof(id));
+        __atomic_store_n((unsigned long *)field(state, l->native_id), id, __ATOMIC_RELAXED);
 }
 
 static int is_of(const struct pb_agent_layout *l, void *state, unsigned long ident)

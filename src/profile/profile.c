@@ -462,7 +462,7 @@ bool pb_profile_fold_interpreter(struct pb_profile *p, bool fold)
     return some;
 }
 
-static bool is_folded(const struct pb_profile *p, uint32_t function)
+bool pb_profile_folds(const struct pb_profile *p, uint32_t function)
 {
     return p->fold && p->functions[function].interpreter;
 }
@@ -473,7 +473,7 @@ static size_t walk_stack(const struct pb_profile *p, uint32_t node, uint32_t *re
     size_t n = 0;
 
     for (; node != PB_PROFILE_ROOT && node != PB_PROFILE_NONE && n < max; node = p->nodes[node].parent)
-        if (all || !is_folded(p, p->frames[p->nodes[node].frame].function))
+        if (all || !pb_profile_folds(p, p->frames[p->nodes[node].frame].function))
             ret_frames[n++] = p->nodes[node].frame;
     return n;
 }

@@ -166,6 +166,9 @@ uint64_t pb_profile_samples(const struct pb_profile *p);
  * counts for their caller. Nothing is forgotten. Returns whether there are such frames. */
 bool pb_profile_fold_interpreter(struct pb_profile *p, bool fold);
 
+/* Whether frames of this function are left out. */
+bool pb_profile_folds(const struct pb_profile *p, uint32_t function);
+
 /* The frames of a node, innermost first, at most max; without folded ones, unless it has no others. Returns
  * how many. */
 size_t pb_profile_stack(const struct pb_profile *p, uint32_t node, uint32_t *ret_frames, size_t max);
