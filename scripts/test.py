@@ -5,8 +5,8 @@ scripts/test.py quick         for people who change code: unit tests without tho
                               marked quick, in under two minutes on two cores
 
 A suite is a list of programs or one pytest run. A failing suite does not stop the others. A suite in which nothing
-passed is a failure even when nothing failed: that is how a suite that skips everything is noticed. PROBING_SOAK=1 asks
-for the long form. PROBING_BUILT=1: what is under build/ was built elsewhere (scripts/arm64.sh). PROBING_SLOW=N: the machine
+passed is a failure even when nothing failed: that is how a suite that skips everything is noticed. A skip that
+tests/skips.txt does not allow is a failure too. PROBING_SOAK=1 asks for the long form. PROBING_BUILT=1: what is under build/ was built elsewhere (scripts/arm64.sh). PROBING_SLOW=N: the machine
 is so many times slower than others, and has as much more time. Standard library only.
 """
 import os
@@ -24,6 +24,7 @@ sys.path.insert(0, str(TOP / "tests"))
 import quick as selection  # noqa: E402
 import surroundings  # noqa: E402
 
+SKIPS = TOP / "tests/skips.txt"
 REPORTS = TOP / "build" / "test-reports"
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 SLOW = int(os.environ.get("PROBING_SLOW", 1))
@@ -39,14 +40,19 @@ FAILURE_LINES = 12  # of what a failed test said, at the end of the run
 
 
 class Count:
-    """Counts, and the names and output of failed tests, which are shown again at the end of the run."""
+    """Counts, and the names of tests that the closing lines show: failed (with output), skipped (with the reason) and
+    passed at the second try only."""
 
-    def __init__(self, passed=0, skipped=0, failures=()):
-        self.passed, self.skipped, self.failures = passed, skipped, list(failures)
+    def __init__(self):
+        self.passed, self.failures, self.skips, self.retried = 0, [], [], []
 
     @property
     def failed(self):
         return len(self.failures)
+
+    @property
+    def skipped(self):
+        return len(self.skips)
 
     def fail(self, name, text=""):
         self.failures.append((name, text))
@@ -54,8 +60,9 @@ class Count:
 
     def __iadd__(self, other):
         self.passed += other.passed
-        self.skipped += other.skipped
         self.failures += other.failures
+        self.skips += other.skips
+        self.retried += other.retried
         return self
 
     def __str__(self):
@@ -96,6 +103,16 @@ def indent(text):
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 
+def case_name(path, case):
+    """suite/file::test, for a case of pytest (whose class is tests.suite.file) and of cmocka (whose folder is
+    suite-unit-file) alike. A file that is skipped whole has its module as the name."""
+    name, module = case.get("name"), case.get("classname")
+    if module is None:
+        suite, _, program = path.parent.name.partition("-")
+        return f"{suite}/{program.replace('unit-', '', 1)}::{name}"
+    return "/".join((module or name).split(".")[1:3]) + "::" + (name if module else "*")
+
+
 def read_reports(paths):
     """Sums JUnit files, of cmocka and of pytest alike; a case is failed, skipped or passed by the child it has. Of a test
     that was tried twice the second case counts."""
@@ -103,16 +120,36 @@ def read_reports(paths):
     cases = {}
     for path in paths:
         for case in ET.parse(path).getroot().iter("testcase"):
-            cases[path, case.get("classname") or path.parent.name, case.get("name")] = case
-    for (_, where, name), case in cases.items():
-        kinds = {child.tag for child in case}
-        if kinds & {"failure", "error"}:
-            count.fail(f"{where}: {name}", "\n".join(child.text or child.get("message") or "" for child in case))
+            cases.setdefault(case_name(path, case), []).append(case)
+    for name, tries in cases.items():
+        kinds = {child.tag: child for child in tries[-1]}
+        if "failure" in kinds or "error" in kinds:
+            count.fail(name, "\n".join(child.text or child.get("message") or "" for child in tries[-1]))
         elif "skipped" in kinds:
-            count.skipped += 1
+            skip = kinds["skipped"]
+            count.skips.append((name, (skip.text if skip.get("message") == "collection skipped" else skip.get("message")) or ""))
         else:
             count.passed += 1
+            if len(tries) > 1:
+                count.retried.append(name)
     return count
+
+
+def allowed_skips(text):
+    """Patterns for "test: message" out of the lines "when | pattern | why" that hold in this run."""
+    holds = {"always": True, "kernel": True, "short": not SOAK, "user": os.geteuid() != 0,
+             "emulated": bool(os.environ.get("PROBING_BUILT")), "old python": sys.version_info < (3, 10),
+             "no torch": (TOP / "build/venv/installed/torch.missing").exists()}
+    lines = [line.split(" | ", 2) for line in text.splitlines() if line and not line.startswith("#")]
+    return [re.compile(".*".join(re.escape(part) for part in pattern.strip().split("*")), re.S)
+            for when, pattern, _ in lines if holds[when.strip()]]
+
+
+def refuse_unlisted(skips, text):
+    """Failures for skips that the list does not allow."""
+    allowed = allowed_skips(text)
+    return [(name, f"skipped: {message}\nIt should run here, or tests/skips.txt should say why it may be skipped.")
+            for name, message in skips if not any(pattern.fullmatch(f"{name}: {message}") for pattern in allowed)]
 
 
 def outcome(status):
@@ -301,6 +338,11 @@ def main(names):
         lines.append(f"  {name:<12} {time.monotonic() - began:6.1f} s  {count}")
         say(f"== {name}: {count}")
         total += count
+    total.failures += refuse_unlisted(total.skips, SKIPS.read_text())
+    for name, reason in total.skips:
+        say(f"== skipped: {name}: {' '.join(reason.split())}")
+    for name in total.retried:
+        say(f"== passed at the second try: {name}")
     for name, text in total.failures:
         say(f"== failed: {name}\n" + indent("\n".join(text.strip().splitlines()[-FAILURE_LINES:])))
     say("== all suites\n" + "\n".join(lines))
