@@ -82,6 +82,8 @@ static void put_operation(FILE *out, const struct pb_offer *o, const struct pb_r
         putc(*c | 0x20, out);
     fputs("\":{\"summary\":", out);
     put_string(out, r->summary);
+    if (r->topic.name)
+        fprintf(out, ",\"x-topic\":\"%s\"", r->topic.name);
     fputs(",", out);
     put_params(out, o, r);
     put_body(out, r);
@@ -114,7 +116,7 @@ void pb_openapi_write(FILE *out, const struct pb_offer *o)
           "\"security\":[{\"token\":[]}],\"paths\":{",
           out);
     for (const struct pb_route *r = NULL; (r = pb_route_next(r));) {
-        if (!pb_route_is_offered(o, r))
+        if (!pb_route_is_offered(o, r) || r->flags & PB_ROUTE_HIDDEN)
             continue;
         bool same = before && strcmp(before, r->path) == 0; /* methods of a path stand together */
         fputs(same ? "," : before ? "}," : "", out);

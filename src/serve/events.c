@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "serve/errand.h"
+#include "serve/routes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,15 +29,16 @@ static int add_topic(struct pb_events *ev, struct pb_subscriber *sub, const char
     for (; t && (t->as.uid != uid || strcmp(t->name, name) != 0); t = t->next)
         same += t->as.uid == uid;
     if (!t) {
-        const struct pb_follow *f = pb_events_find(name, colon ? (size_t)(colon - name) : strlen(name), id);
-        if (!f)
-            return pb_fail(err, -EINVAL, "there is no topic '%.60s'; there are %s", name, pb_events_topics());
+        const struct pb_route *route =
+            pb_events_find(name, colon ? (size_t)(colon - name) : strlen(name), id);
+        if (!route)
+            return pb_fail(err, -EINVAL, "there is no topic '%.60s'; there are %s", name, ev->names);
         if (!pb_as_may_take(uid, PB_TOPICS, ev->ntopics, same) || (uid && same >= PB_TOPICS_OTHERS))
             return pb_fail(err, -EBUSY, "too many topics are followed already; try again later");
         t = calloc(1, sizeof(*t));
         if (!t)
             return pb_fail(err, -ENOMEM, "out of memory");
-        t->follow = f;
+        t->route = route;
         t->as = sub->to.as;
         snprintf(t->name, sizeof(t->name), "%s", name);
         snprintf(t->id, sizeof(t->id), "%s", id);
@@ -93,7 +95,7 @@ int pb_events_subscribe(struct pb_events *ev, const struct pb_subscription *to, 
         if (*name)
             r = add_topic(ev, sub, name, err);
     if (r == 0 && sub->n == 0)
-        r = pb_fail(err, -EINVAL, "topics= names none; there are %s", pb_events_topics());
+        r = pb_fail(err, -EINVAL, "topics= names none; there are %s", ev->names);
     if (r == 0) {
         set_places(ev, sub);
         sub->next = ev->subscribers;
@@ -186,6 +188,16 @@ void pb_subscriber_leave(struct pb_subscriber *sub)
 
 /* --- its life --- */
 
+static void write_names(struct pb_events *ev)
+{
+    size_t n = 0;
+
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
+        if (r->topic.name && n < sizeof(ev->names))
+            n += (size_t)snprintf(ev->names + n, sizeof(ev->names) - n, "%s%s%s", n ? ", " : "",
+                                  r->topic.name, strstr(r->path, "{id}") ? ":ID" : "");
+}
+
 int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *err)
 {
     struct pb_events *ev = calloc(1, sizeof(*ev));
@@ -194,6 +206,7 @@ int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *e
     if (!ev)
         return pb_fail(err, -ENOMEM, "out of memory");
     ev->s = s;
+    write_names(ev);
     ev->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&ev->lock, NULL);
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))

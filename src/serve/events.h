@@ -42,6 +42,3 @@ int pb_events_subscribe(struct pb_events *events, const struct pb_subscription *
 /* The next bytes of the stream; -EAGAIN: suspend was called; 0: the service ends. */
 ssize_t pb_subscriber_read(struct pb_subscriber *sub, char *ret, size_t size);
 void pb_subscriber_leave(struct pb_subscriber *sub);
-
-/* The names of all topics, for a person. */
-const char *pb_events_topics(void);

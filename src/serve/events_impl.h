@@ -16,7 +16,7 @@ enum {
 
 struct pb_errand;
 struct pb_errands;
-struct pb_follow; /* what can be followed: topics.c */
+struct pb_route;
 
 /* An event as it is sent, shared by all who send it. */
 struct pb_topic_event {
@@ -28,7 +28,7 @@ struct pb_topic_event {
 
 struct pb_topic {
     struct pb_topic *next;
-    const struct pb_follow *follow;
+    const struct pb_route *route;
     char name[96], id[64]; /* id: the process, "" where it is about none */
     struct pb_as as;
     struct pb_topic_event *kept[PB_TOPIC_KEPT];
@@ -58,6 +58,7 @@ struct pb_events {
     char boot[17];    /* events of another life of the service have other names */
     struct pb_topic *topics;
     unsigned ntopics;
+    char names[256]; /* of all topics that there are, for a person */
     struct pb_subscriber *subscribers;
 };
 
@@ -83,8 +84,8 @@ struct pb_subscriber {
 void *pb_events_run(void *arg);
 /* Has it look again. arg: the events. */
 void pb_events_wake(void *arg);
-/* What a name means, with the id that followed its colon, or "". NULL: nothing. */
-const struct pb_follow *pb_events_find(const char *name, size_t n, const char *id);
+/* The route of a topic; id: what followed the colon, or "". NULL: there is no such topic. */
+const struct pb_route *pb_events_find(const char *name, size_t n, const char *id);
 void pb_event_release(struct pb_topic_event *e);
 /* With the lock held, as is the next. */
 bool pb_subscriber_follows(const struct pb_subscriber *sub, const struct pb_topic *t);

@@ -1,6 +1,8 @@
 /* gate: see gate.h. */
 #include "serve/gate.h"
 
+#include "serve/routes.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,8 +165,10 @@ void pb_gate_cookie_name(const char *host, char ret[32])
 
 bool pb_gate_is_open(const char *path)
 {
-    return strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0 || strcmp(path, "/") == 0 ||
-           strncmp(path, "/assets/", 8) == 0;
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
+        if (r->flags & PB_ROUTE_OPEN && strcmp(r->path, path) == 0)
+            return true;
+    return strncmp(path, "/assets/", 8) == 0;
 }
 
 unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *k, const char **ret_why)

@@ -8,8 +8,6 @@
 #include "base/time.h"
 #include "control/relay.h"
 #include "control/rundir.h"
-#include "print/records.h"
-#include "serve/routes.h"
 #include "serve/service.h"
 
 #include <dirent.h>
@@ -261,25 +259,4 @@ int pb_home_read_pem(const char *path, char **ret, struct pb_err *err)
     if (n)
         *ret = strdup(text);
     return *ret ? 0 : pb_fail(err, -EINVAL, "%s cannot be read", path);
-}
-
-void pb_home_write_cores(FILE *out, const struct pb_offer *o)
-{
-    DIR *dir = opendir(o->cores);
-    struct stat st;
-    bool any = false;
-
-    putc('[', out);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (!pb_route_is_file(e->d_name) || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-            !S_ISREG(st.st_mode))
-            continue;
-        fputs(any ? ",\n{\"file\":" : "\n{\"file\":", out);
-        pb_put_json(out, e->d_name, strlen(e->d_name));
-        fprintf(out, ",\"bytes\":%lld,\"written\":%lld}", (long long)st.st_size, (long long)st.st_mtime);
-        any = true;
-    }
-    fputs("\n]\n", out);
-    if (dir)
-        closedir(dir);
 }

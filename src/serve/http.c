@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cluster/clock.h"
+#include "control/relay.h"
 #include "serve/answer.h"
 #include "serve/connections.h"
 #include "serve/errand.h"
@@ -29,38 +30,6 @@ struct listener {
     bool is_unix;
     char *cert, *key;
 };
-
-/* --- what needs no command --- */
-
-static void write_index(FILE *out, const struct pb_offer *o)
-{
-    fputs("Probing: what the processes of this node are doing. /openapi.json describes the rest.\n\n", out);
-    fputs(pb_page_missing(), out);
-    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
-        if (pb_route_is_offered(o, r))
-            fprintf(out, "%-6s %-34s %s\n", r->method, r->path, r->summary);
-}
-
-static void write_health(FILE *out, const struct pb_offer *o)
-{
-    (void)o;
-    fputs("{\"status\":\"ok\"}\n", out);
-}
-
-static void write_ready(FILE *out, const struct pb_offer *o)
-{
-    (void)o;
-    fputs("{\"status\":\"ready\"}\n", out);
-}
-
-/* What is answered without a command. MHD_NO: nothing of that. */
-static const struct {
-    const char *path, *type;
-    void (*write_it)(FILE *out, const struct pb_offer *o);
-} fixed[] = {{"/", "text/plain; charset=utf-8", write_index},
-             {"/health", "application/json", write_health},
-             {"/ready", "application/json", write_ready},
-             {"/openapi.json", "application/json", pb_openapi_write}};
 
 /* --- events --- */
 
@@ -114,56 +83,56 @@ static int answer_clock(struct pb_request *q, int64_t received_ns, enum MHD_Resu
     return 1;
 }
 
-/* A connection that becomes a stream of frames (command.c). False: another path. */
-static bool upgrade(struct pb_request *q, const char *path, bool reads, enum MHD_Result *ret)
+/* The connection becomes a stream of frames (command.c). */
+static enum MHD_Result upgrade(struct pb_request *q)
 {
     const char *to = pb_request_header(q, "Upgrade");
+    struct MHD_Response *response =
+        to && strcasecmp(to, PB_RELAY_NAME) == 0 ? pb_command_response(q->s) : NULL;
 
-    if (strcmp(path, "/api/v1/command") != 0)
-        return false;
-    bool asked = reads && to && strcasecmp(to, "probing-command") == 0;
-    struct MHD_Response *response = asked ? pb_command_response(q->s) : NULL;
-    if (!response) {
-        *ret = pb_answer_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
-        return true;
-    }
-    *ret = MHD_queue_response(q->connection, 101, response);
+    if (!response)
+        return pb_answer_error(q->connection, 426, "this is for `probing -t HOST:PORT`", NULL);
+    enum MHD_Result r = MHD_queue_response(q->connection, 101, response);
     MHD_destroy_response(response);
-    return true;
+    return r;
+}
+
+static enum MHD_Result run_route(struct pb_request *q, int64_t received_ns)
+{
+    const struct pb_route *route = q->route;
+    enum MHD_Result ret;
+
+    if (route->flags & PB_ROUTE_COMMAND)
+        return upgrade(q);
+    if (route->flags & PB_ROUTE_EVENTS)
+        return start_events(q);
+    if (!route->words && !(route->flags & PB_ROUTE_HIDDEN) && pb_request_check(q, &ret))
+        return ret;
+    if (route->write)
+        return pb_answer(q->connection, 200, pb_answer_written(route->write, &q->offer), route->forms->type);
+    if (route->flags & PB_ROUTE_MCP)
+        return pb_request_run_mcp(q);
+    if (route->flags & PB_ROUTE_CLUSTER && answer_clock(q, received_ns, &ret))
+        return ret;
+    return pb_request_run(q);
 }
 
 static enum MHD_Result dispatch(struct pb_request *q, const char *path, const char *method)
 {
     int64_t received_ns = pb_wall_ns();
     char allowed[64];
+    enum MHD_Result ret;
     bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    enum MHD_Result answered, refused;
 
-    if (reads && pb_page_answer(q->s, q->connection, path, &answered))
-        return answered;
-    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
-        if (strcmp(fixed[i].path, path) == 0)
-            return reads ? pb_answer(q->connection, 200, pb_answer_written(fixed[i].write_it, &q->offer),
-                                     fixed[i].type)
-                         : pb_answer_error(q->connection, 405, "this can only be read", "GET, HEAD");
-    if (!q->offer.read_only && upgrade(q, path, reads, &answered))
-        return answered;
+    if (reads && pb_page_answer(q->connection, path, &ret))
+        return ret;
     q->route = pb_route_find(method, path, &q->offer, q->id, allowed);
-    if (!q->route && allowed[0])
+    if (q->route)
+        return run_route(q, received_ns);
+    if (allowed[0])
         return pb_answer_error(q->connection, 405, "this path has other methods", allowed);
-    if (!q->route)
-        return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
-                               NULL);
-    if (!q->route->words && !(q->route->flags & PB_ROUTE_EVENTS) && pb_request_check(q, &refused))
-        return refused;
-    if (q->route->flags & PB_ROUTE_CORES && !q->route->words)
-        return pb_answer(q->connection, 200, pb_answer_written(pb_home_write_cores, &q->offer),
-                         "application/json");
-    if (q->route->flags & PB_ROUTE_CLUSTER && answer_clock(q, received_ns, &answered))
-        return answered;
-    if (q->route->flags & PB_ROUTE_MCP)
-        return pb_request_run_mcp(q);
-    return q->route->flags & PB_ROUTE_EVENTS ? start_events(q) : pb_request_run(q);
+    return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
+                           NULL);
 }
 
 /* --- requests --- */

@@ -330,8 +330,10 @@ static int read_options(int argc, char **argv, struct options *o, struct pb_serv
 
 int main(int argc, char **argv)
 {
-    struct pb_service s = {
-        .audit = -1, .gate.body_max = PB_SERVE_BODY_MAX, .unix_gate.body_max = PB_SERVE_BODY_MAX};
+    struct pb_service s = {.audit = -1,
+                           .offer.page = pb_page_is_built(),
+                           .gate.body_max = PB_SERVE_BODY_MAX,
+                           .unix_gate.body_max = PB_SERVE_BODY_MAX};
     struct options o = {0};
     struct pb_err err = {0};
 

@@ -12,79 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a tool takes: params become options; one is the command's last argument (option NULL). */
-#define TARGET(needed)                                                                                       \
-    {                                                                                                        \
-        "target", "--target", PB_PARAM_TEXT, 0, 0, "a pid, or part of one process's command line", needed    \
-    }
-
-static const struct tool {
-    const char *name, *about;
-    const char *const *words;
-    const struct pb_param *params;
-    const char *file;
-    bool changes;
-} tools[] = {
-    {.name = "list_targets",
-     .about = "Python processes of this machine that are probed or could be, and runs that ended",
-     .words = PB_WORDS("list", "--format=json")},
-    {.name = "now",
-     .about = "A line for each process: state, innermost frame of its own code, training step, memory",
-     .words = PB_WORDS("now", "--json")},
-    {.name = "stacks",
-     .about = "What every thread of a process is doing now, and what it waits for",
-     .words = PB_WORDS("backtrace"),
-     .params = PB_PARAMS(TARGET(true),
-                         {"native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false},
-                         {"locals", "--locals", PB_PARAM_FLAG, 0, 0, "local variables too", false})},
-    {.name = "compare_ranks",
-     .about = "The stacks of all processes of a job, equal ones once, the rarest first: finds the rank that "
-              "differs",
-     .words = PB_WORDS("backtrace", "--merge", "--all"),
-     .params = PB_PARAMS({"target", "--target", PB_PARAM_TEXT, 0, 0,
-                          "the launcher's pid, or text that stands in every rank's command line", true})},
-    {.name = "hang_report",
-     .about = "Why a process makes no progress: who waits for what and who holds it, with locals and native "
-              "frames",
-     .words = PB_WORDS("backtrace", "--locals", "--native"),
-     .params = PB_PARAMS(TARGET(true))},
-    {.name = "describe_tables",
-     .about = "Every table and column that can be queried, with units and meaning",
-     .words = PB_WORDS("query", "--format=csv",
-                       "SELECT \"table\", \"column\", unit, comment FROM probing.columns"),
-     .params = PB_PARAMS(TARGET(false))},
-    {.name = "query",
-     .about =
-         "SQL (DuckDB) over what is known of a process, live or dead; describe_tables says what there is",
-     .words = PB_WORDS("query", "--format=json"),
-     .params = PB_PARAMS({"sql", NULL, PB_PARAM_TEXT, 0, 0, "the statement", true}, TARGET(false),
-                         {"all", "--all", PB_PARAM_FLAG, 0, 0, "every process that is probed", false})},
-    {.name = "profile",
-     .about =
-         "Samples a process for some seconds: a line for each stack with its count, outermost frame first",
-     .words = PB_WORDS("flamegraph", "--output=profile.folded"),
-     .params = PB_PARAMS(TARGET(true), {"seconds", "--duration", PB_PARAM_NUMBER, 0.1, 60, "how long", false},
-                         {"native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false}),
-     .file = "profile.folded"},
-    {.name = "memory",
-     .about = "What a process takes of the memory, and whether it grows",
-     .words = PB_WORDS("memory"),
-     .params = PB_PARAMS(TARGET(true))},
-    {.name = "eval",
-     .about = "Runs Python code inside of the process and gives its value",
-     .words = PB_WORDS("eval"),
-     .params = PB_PARAMS({"code", NULL, PB_PARAM_TEXT, 0, 0, "the code", true}, TARGET(true)),
-     .changes = true},
-    {.name = "config",
-     .about = "Changes a setting of the agent in the process: NAME=VALUE",
-     .words = PB_WORDS("config"),
-     .params = PB_PARAMS({"setting", NULL, PB_PARAM_TEXT, 0, 0, "NAME=VALUE", true}, TARGET(true)),
-     .changes = true},
-};
-enum { TOOLS = sizeof(tools) / sizeof(tools[0]) };
-
 static const char *const versions[] = {"2025-11-25", "2026-07-28", "2025-06-18", "2025-03-26"};
-enum { VERSIONS = sizeof(versions) / sizeof(versions[0]) };
+enum { VERSIONS = sizeof(versions) / sizeof(versions[0]), ARGUMENTS = 16 };
 
 static bool is_version(const char *text)
 {
@@ -92,6 +21,49 @@ static bool is_version(const char *text)
         if (strcmp(versions[i], text) == 0)
             return true;
     return false;
+}
+
+/* --- tools --- */
+
+static bool is_always_given(const struct pb_tool *t, const char *option)
+{
+    for (const char *const *word = t->more; word && *word; word++)
+        if (strcmp(*word, option) == 0)
+            return true;
+    return false;
+}
+
+/* The arguments of a tool. target without an option stands for {id}. */
+static size_t list_arguments(const struct pb_route *r, const struct pb_tool *t,
+                             struct pb_param ret[ARGUMENTS])
+{
+    bool id = strstr(r->path, "{id}");
+    size_t n = 0;
+
+    if (id || r->flags & PB_ROUTE_TARGET)
+        ret[n++] = (struct pb_param){"target",
+                                     id ? NULL : "--target",
+                                     PB_PARAM_TEXT,
+                                     0,
+                                     0,
+                                     "a pid, or part of one process's command line",
+                                     id || r->flags & PB_ROUTE_ONE};
+    for (const struct pb_param *p = r->params; p && p->name && n < ARGUMENTS - 2; p++)
+        if (!is_always_given(t, p->option))
+            ret[n++] = *p;
+    if (r->flags & PB_ROUTE_ALL && !is_always_given(t, "--all"))
+        ret[n++] = (struct pb_param){
+            "all", "--all", PB_PARAM_FLAG,
+            0,     0,       "every process that target matches; without target every probed one",
+            false};
+    if (t->body)
+        ret[n++] = (struct pb_param){t->body, NULL, PB_PARAM_TEXT, 0, 0, t->body_help, true};
+    return n;
+}
+
+static bool is_tool_offered(const struct pb_mcp_request *q, const struct pb_route *r)
+{
+    return pb_route_is_offered(q->offer, r) && (q->changes || !(r->flags & PB_ROUTE_CHANGES));
 }
 
 /* --- answers --- */
@@ -124,11 +96,12 @@ static void put_server(FILE *out)
         out);
 }
 
-static void put_tool(FILE *out, const struct tool *t)
+static void put_tool(FILE *out, const struct pb_route *r, const struct pb_tool *t)
 {
     static const char *const kinds[] = {
         [PB_PARAM_FLAG] = "boolean", [PB_PARAM_NUMBER] = "number", [PB_PARAM_TEXT] = "string"};
-    size_t needed = 0;
+    struct pb_param arguments[ARGUMENTS];
+    size_t n = list_arguments(r, t, arguments), needed = 0;
 
     fputs("{\"name\":", out);
     put_text(out, t->name);
@@ -136,30 +109,32 @@ static void put_tool(FILE *out, const struct tool *t)
     put_text(out, t->about);
     fprintf(out,
             ",\"annotations\":{\"readOnlyHint\":%s},\"inputSchema\":{\"type\":\"object\",\"properties\":{",
-            t->changes ? "false" : "true");
-    for (const struct pb_param *p = t->params; p && p->name; p++) {
-        fputs(p == t->params ? "" : ",", out);
-        put_text(out, p->name);
-        fprintf(out, ":{\"type\":\"%s\",\"description\":", kinds[p->kind]);
-        put_text(out, p->help);
+            r->flags & PB_ROUTE_CHANGES ? "false" : "true");
+    for (size_t i = 0; i < n; i++) {
+        fputs(i ? "," : "", out);
+        put_text(out, arguments[i].name);
+        fprintf(out, ":{\"type\":\"%s\",\"description\":", kinds[arguments[i].kind]);
+        put_text(out, arguments[i].help);
         putc('}', out);
     }
     fputs("},\"required\":[", out);
-    for (const struct pb_param *p = t->params; p && p->name; p++)
-        if (p->needed) {
+    for (size_t i = 0; i < n; i++)
+        if (arguments[i].needed) {
             fputs(needed++ ? "," : "", out);
-            put_text(out, p->name);
+            put_text(out, arguments[i].name);
         }
     fputs("]}}", out);
 }
 
-static void put_tools(FILE *out, bool changes)
+static void put_tools(FILE *out, const struct pb_mcp_request *q)
 {
+    size_t n = 0;
+
     fputs("\"result\":{\"tools\":[", out);
-    for (size_t i = 0, n = 0; i < TOOLS; i++)
-        if (changes || !tools[i].changes) {
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
+        for (const struct pb_tool *t = r->tools; t && t->name && is_tool_offered(q, r); t++) {
             fputs(n++ ? "," : "", out);
-            put_tool(out, &tools[i]);
+            put_tool(out, r, t);
         }
     fputs("],\"resultType\":\"complete\",\"ttlMs\":3600000,\"cacheScope\":\"public\"}}\n", out);
 }
@@ -189,65 +164,104 @@ static const char *value_of(struct message *m, uint32_t node)
     return plain && pb_json_text(&m->j, node, m->text, m->request->length + 1) >= 0 ? m->text : NULL;
 }
 
-static int add_arguments(struct message *m, const struct tool *t, struct pb_words *w, struct pb_err *err)
+/* The same on the heap. */
+static char *copy_value(struct message *m, uint32_t node)
 {
-    uint32_t given = pb_json_get(&m->j, m->params, "arguments");
-    const struct pb_param *last = NULL;
+    const char *value = value_of(m, node);
 
+    return value ? strdup(value) : NULL;
+}
+
+static int check_names(const struct message *m, uint32_t given, const struct pb_param *arguments, size_t n,
+                       struct pb_err *err)
+{
     for (uint32_t c = given ? m->j.nodes[given].child : 0; c; c = m->j.nodes[c].next) {
-        const struct pb_param *p = t->params;
-        while (p && p->name &&
-               (strlen(p->name) != m->j.nodes[c].key_length ||
-                memcmp(p->name, m->j.nodes[c].key, strlen(p->name)) != 0))
-            p++;
-        if (!p || !p->name)
+        const struct pb_json_node *node = &m->j.nodes[c];
+        size_t i = 0;
+        while (i < n && (strlen(arguments[i].name) != node->key_length ||
+                         memcmp(arguments[i].name, node->key, node->key_length) != 0))
+            i++;
+        if (i == n)
             return pb_fail(err, -EINVAL, "the tool has no argument '%.*s'",
-                           (int)(m->j.nodes[c].key_length < 60 ? m->j.nodes[c].key_length : 60),
-                           m->j.nodes[c].key);
+                           (int)(node->key_length < 60 ? node->key_length : 60), node->key);
     }
-    for (const struct pb_param *p = t->params; p && p->name; p++) {
+    return 0;
+}
+
+/* Adds the options that the arguments become. */
+static int add_options(struct message *m, uint32_t given, const struct pb_param *arguments, size_t n,
+                       struct pb_words *w, struct pb_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct pb_param *p = &arguments[i];
         const char *value = value_of(m, pb_json_get(&m->j, given, p->name));
         if (!value && strcmp(p->name, "target") == 0)
-            value = m->request->target;
-        if (!value && p->needed)
+            value = m->request->offer->target;
+        if (p->needed && (!value || !*value))
             return pb_fail(err, -EINVAL, "the tool needs '%s': %s", p->name, p->help);
         int r = value && p->option ? pb_words_add_param(w, p, value, err) : 0;
         if (r < 0)
             return r;
-        last = p->option ? last : p;
-    }
-    if (last) {
-        pb_words_add(w, "--");
-        pb_words_add(w, value_of(m, pb_json_get(&m->j, given, last->name)));
     }
     return 0;
+}
+
+static int make_command(struct message *m, const struct pb_route *route, const struct pb_tool *t,
+                        struct pb_mcp_reply *ret, struct pb_err *err)
+{
+    uint32_t given = pb_json_get(&m->j, m->params, "arguments");
+    _cleanup_free_ char *target = copy_value(m, pb_json_get(&m->j, given, "target"));
+    const struct pb_form *form = t->form ? pb_route_form(route, t->form) : NULL;
+    struct pb_param arguments[ARGUMENTS];
+    size_t n = list_arguments(route, t, arguments);
+    const char *id = target ? target : m->request->offer->target;
+
+    pb_words_add(&ret->words, m->request->program);
+    for (const char *const *word = route->words; *word; word++)
+        pb_words_add(&ret->words, strcmp(*word, "{id}") == 0 && id ? id : *word);
+    if (form && form->option)
+        pb_words_add(&ret->words, form->option);
+    for (const char *const *word = t->more; word && *word; word++)
+        pb_words_add(&ret->words, *word);
+    int r = check_names(m, given, arguments, n, err);
+    if (r == 0)
+        r = add_options(m, given, arguments, n, &ret->words, err);
+    if (r < 0)
+        return r;
+    ret->file = form ? form->file : NULL;
+    ret->route = route;
+    if (!t->body)
+        return 0;
+    ret->input = copy_value(m, pb_json_get(&m->j, given, t->body));
+    if (ret->input && route->flags & PB_ROUTE_ARGUMENT) {
+        pb_words_add(&ret->words, "--");
+        pb_words_add(&ret->words, ret->input);
+    }
+    return ret->input ? 0 : pb_fail(err, -ENOMEM, "out of memory");
 }
 
 static void call_tool(struct message *m, struct pb_mcp_reply *ret, FILE *out)
 {
     const char *name = value_of(m, pb_json_get(&m->j, m->params, "name"));
-    const struct tool *t = NULL;
+    const struct pb_route *route = NULL;
+    const struct pb_tool *tool = NULL;
     struct pb_err err = {0};
 
-    for (size_t i = 0; name && i < TOOLS; i++)
-        if (strcmp(tools[i].name, name) == 0 && (m->request->changes || !tools[i].changes))
-            t = &tools[i];
-    if (!t) {
+    while (name && !tool && (route = pb_route_next(route)))
+        for (const struct pb_tool *t = route->tools; t && t->name && is_tool_offered(m->request, route); t++)
+            if (strcmp(t->name, name) == 0)
+                tool = t;
+    if (!tool) {
         put_error(out, ret->id, -32602, "there is no such tool (tools/list names them)");
         return;
     }
-    pb_words_add(&ret->words, m->request->program);
-    for (const char *const *word = t->words; *word; word++)
-        pb_words_add(&ret->words, *word);
-    int r = add_arguments(m, t, &ret->words, &err);
+    int r = make_command(m, route, tool, ret, &err);
     if (r < 0) {
         const char *why = pb_err_text(&err, r);
         pb_mcp_put_result(out, ret->id, true, why, strlen(why));
         return;
     }
     ret->status = 0;
-    ret->file = t->file;
-    ret->changes = t->changes;
 }
 
 static bool is_header_right(const char *header, struct message *m, uint32_t node)
@@ -263,7 +277,7 @@ static void answer_method(struct message *m, const char *method, struct pb_mcp_r
         call_tool(m, ret, out);
     } else if (strcmp(method, "tools/list") == 0) {
         put_head(out, ret->id);
-        put_tools(out, m->request->changes);
+        put_tools(out, m->request);
     } else if (strcmp(method, "initialize") == 0) {
         const char *wanted = value_of(m, pb_json_get(&m->j, m->params, "protocolVersion"));
         put_head(out, ret->id);
@@ -344,4 +358,5 @@ void pb_mcp_reply_done(struct pb_mcp_reply *reply)
     pb_words_done(&reply->words);
     free(reply->text);
     free(reply->id);
+    free(reply->input);
 }

@@ -1,4 +1,5 @@
-/* mcp: the Model Context Protocol: what an assistant may ask, as tools over the commands of this program.
+/* mcp: the Model Context Protocol: what an assistant may ask, as tools over the commands of this program: the
+ * table of routes says which (routes.h).
  *
  * One POST a message, no sessions: `initialize` (2025-11-25) and `server/discover` (2026-07-28) are both
  * answered. Tools that change a process are there only where the service was told so. Any thread. */
@@ -10,12 +11,16 @@
 #include <stddef.h>
 #include <stdio.h>
 
+struct pb_offer;
+struct pb_route;
+
 struct pb_mcp_request {
     const char *body;
     size_t length;
     const char *version, *method, *name; /* headers that must say the same as the body; NULL: not sent */
     bool changes;                        /* tools that change something are there */
-    const char *program, *target;        /* target: of a call that names none; NULL: none */
+    const struct pb_offer *offer;        /* its target is that of a call that names none */
+    const char *program;
 };
 
 struct pb_mcp_reply {
@@ -24,7 +29,8 @@ struct pb_mcp_reply {
     char *id;        /* of the message, as JSON */
     struct pb_words words;
     const char *file; /* that the command writes, in place of what it prints; NULL: none */
-    bool changes;
+    char *input;      /* the body of the tool's route, on the heap; NULL: none */
+    const struct pb_route *route;
 };
 
 /* -ENOMEM. */

@@ -1,10 +1,9 @@
-/* page: the files of the page (web/), and what it must know of the service itself. See service.h.
+/* page: the files of the page (web/). See service.h.
  *
  * The files are compressed and embedded when the program is built (cmake/page.cmake). They are the same for
  * everybody and say nothing of any process, so they need no token; all that they show comes through the API,
  * which does. With PROBING_PAGE=FOLDER, for work on the page, they are read from there at each request. */
 #include "base/cleanup.h"
-#include "print/records.h"
 #include "serve/service.h"
 
 #include <fcntl.h>
@@ -120,48 +119,20 @@ static int send_from_disk(struct MHD_Connection *c, const char *folder, const ch
     return 1;
 }
 
-/* What the page shows that is the service's and no process's. */
-static enum MHD_Result send_service(struct MHD_Connection *c, const struct pb_service *s)
-{
-    const struct page_file json = {.path = "/", .type = "application/json"};
-    char *text = NULL, host[256] = "";
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-
-    if (!out)
-        return MHD_NO;
-    gethostname(host, sizeof(host) - 1);
-    fputs("{\"version\":\"" PROBING_VERSION "\",\"host\":", out);
-    pb_put_json(out, host, strlen(host));
-    fputs(",\"target\":", out);
-    if (s->offer.target)
-        pb_put_json(out, s->offer.target, strlen(s->offer.target));
-    else
-        fputs("null", out);
-    fprintf(out, ",\"read_only\":%s}\n", s->offer.read_only ? "true" : "false");
-    fclose(out);
-    return send_file(c, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE), &json);
-}
-
-const char *pb_page_missing(void)
+bool pb_page_is_built(void)
 {
 #ifdef PB_PAGE_MISSING
-    return "This service was built without its page: there was no Node.js 20.19 or newer.\n\n";
+    return false;
 #else
-    return "";
+    return true;
 #endif
 }
 
-int pb_page_answer(const struct pb_service *s, struct MHD_Connection *c, const char *path,
-                   enum MHD_Result *ret)
+int pb_page_answer(struct MHD_Connection *c, const char *path, enum MHD_Result *ret)
 {
     const char *folder = getenv("PROBING_PAGE");
     bool root = strcmp(path, "/") == 0;
 
-    if (strcmp(path, "/api/v1/service") == 0) {
-        *ret = send_service(c, s);
-        return 1;
-    }
     /* Programs get the list of what there is; they do not ask for HTML. */
     if (!(root && strstr(header(c, "Accept"), "text/html")) && strncmp(path, "/assets/", 8) != 0)
         return 0;

@@ -33,6 +33,7 @@ static const struct pb_form pprof[] = {
     {"pprof", "application/octet-stream", "--output=profile.pb.gz", "profile.pb.gz"}, {0}};
 static const struct pb_form events[] = {{"sse", "text/event-stream", NULL, NULL}, {0}};
 static const struct pb_form frames[] = {{"frames", "application/octet-stream", NULL, NULL}, {0}};
+static const struct pb_form plain[] = {{"text", "text/plain; charset=utf-8", NULL, NULL}, {0}};
 static const struct pb_form metrics[] = {
     {"prometheus", "text/plain; version=0.0.4; charset=utf-8", "--format=tsv", NULL},
     {"openmetrics", "application/openmetrics-text; version=1.0.0; charset=utf-8", "--format=tsv", NULL},
@@ -65,14 +66,31 @@ static const struct pb_form metrics[] = {
         .limit_s = 30                                                                                        \
     }
 /* What a command does to one. */
-#define CHANGE(verb, resource, more, takes, what, ...)                                                       \
+#define CHANGE(verb, resource, more, takes, tool, what, ...)                                                 \
     {                                                                                                        \
         .method = verb, .path = TARGET_PATH "/" resource, .summary = what,                                   \
         .words = PB_WORDS("-t", "{id}", __VA_ARGS__), .params = takes, .forms = pb_forms_text,               \
-        .flags = PB_ROUTE_CHANGES | (more), .limit_s = 60                                                    \
+        .flags = PB_ROUTE_CHANGES | (more), .limit_s = 60, .tools = tool                                     \
+    }
+
+/* An answer of the service itself. */
+#define FIXED(at, what, form, function, more)                                                                \
+    {                                                                                                        \
+        .method = "GET", .path = at, .summary = what, .write = function, .forms = form,                      \
+        .flags = PB_ROUTE_HIDDEN | (more)                                                                    \
     }
 
 static const struct pb_route routes[] = {
+    FIXED("/", "This list", plain, pb_fixed_index, PB_ROUTE_OPEN),
+    FIXED("/health", "Whether it runs", pb_forms_json, pb_fixed_health, PB_ROUTE_OPEN),
+    FIXED("/ready", "Whether it answers", pb_forms_json, pb_fixed_ready, PB_ROUTE_OPEN),
+    FIXED("/openapi.json", "The description of all of it", pb_forms_json, pb_openapi_write, 0),
+    FIXED("/api/v1/service", "What the page shows of the service itself", pb_forms_json, pb_fixed_service, 0),
+    {.method = "GET",
+     .path = "/api/v1/command",
+     .summary = "A command line of `probing -t HOST:PORT`",
+     .forms = plain,
+     .flags = PB_ROUTE_HIDDEN | PB_ROUTE_COMMAND | PB_ROUTE_CHANGES},
     {.method = "GET",
      .path = "/api/v1/targets",
      .summary = "Processes that are probed or could be, and runs that ended, archived ones too",
@@ -80,19 +98,30 @@ static const struct pb_route routes[] = {
      .params = PB_PARAMS(
          {"dead", "--dead", PB_PARAM_FLAG, 0, 0, "all runs that ended, not only the newest", false}),
      .forms = pb_forms_rows,
-     .limit_s = 30},
+     .limit_s = 30,
+     .topic = {"targets", NULL, NULL, 3000},
+     .tools = PB_TOOLS({.name = "list_targets",
+                        .about = "Python processes of this machine that are probed or could be, and runs "
+                                 "that ended",
+                        .form = "json"})},
     {.method = "GET",
      .path = "/api/v1/now",
      .summary = "A line for each process: state, innermost frame of its own code, step, memory",
      .words = PB_WORDS("now"),
      .forms = pb_forms_rows,
-     .limit_s = 30},
+     .limit_s = 30,
+     .topic = {"now", "--watch", NULL, 1000},
+     .tools = PB_TOOLS({.name = "now",
+                        .about = "A line for each process: state, innermost frame of its own code, training "
+                                 "step, memory",
+                        .form = "json"})},
     {.method = "GET",
      .path = "/api/v1/alerts",
      .summary = "What is wrong with the jobs that are probed, as their agents noticed it; the newest first",
      .words = PB_WORDS("query", "--all", "SELECT * FROM python.alerts ORDER BY timestamp DESC LIMIT 200"),
      .forms = results,
-     .limit_s = 30},
+     .limit_s = 30,
+     .topic = {"alerts", NULL, NULL, 2000}},
     {.method = "GET",
      .path = "/api/v1/hangs",
      .summary = "Of the alerts: that a job stands still, or goes on again",
@@ -100,7 +129,8 @@ static const struct pb_route routes[] = {
          "query", "--all",
          "SELECT * FROM python.alerts WHERE kind IN ('hang', 'resumed') ORDER BY timestamp DESC LIMIT 200"),
      .forms = results,
-     .limit_s = 30},
+     .limit_s = 30,
+     .topic = {"hangs", NULL, NULL, 2000}},
     {.method = "GET",
      .path = "/api/v1/tables",
      .summary = "Every table that a query may name, with what it is about",
@@ -109,11 +139,22 @@ static const struct pb_route routes[] = {
      .flags = PB_ROUTE_TARGET,
      .limit_s = 30},
     {.method = "GET",
+     .path = "/api/v1/columns",
+     .summary = "Every column of these tables, with its unit and what it is about",
+     .words = PB_WORDS("query", "SELECT \"table\", \"column\", unit, comment FROM probing.columns"),
+     .forms = results,
+     .flags = PB_ROUTE_TARGET,
+     .limit_s = 30,
+     .tools = PB_TOOLS({.name = "describe_tables",
+                        .about = "Every table and column that can be queried, with units and meaning",
+                        .form = "csv"})},
+    {.method = "GET",
      .path = "/api/v1/events",
      .summary = "A stream of events: the answers of several resources, again whenever they change",
      .params = PB_PARAMS(
          {"topics", NULL, PB_PARAM_TEXT, 0, 0,
-          "now, targets, alerts, hangs, stacks:ID, memory:ID, torch:ID, profile:ID, with commas", true}),
+          "names of topics with commas, of a process NAME:ID; x-topic of a resource is its topic's name",
+          true}),
      .forms = events,
      .flags = PB_ROUTE_EVENTS},
     {.method = "GET",
@@ -125,6 +166,7 @@ static const struct pb_route routes[] = {
     {.method = "GET",
      .path = "/api/v1/cores",
      .summary = "The core files in the folder of serve --cores",
+     .write = pb_fixed_cores,
      .forms = pb_forms_json,
      .flags = PB_ROUTE_CORES},
     {.method = "GET",
@@ -141,7 +183,14 @@ static const struct pb_route routes[] = {
      .words = PB_WORDS("-t", "{id}", "backtrace"),
      .params = PB_PARAMS(LOCALS, PB_PARAM_NATIVE, MERGE, TIMEOUT),
      .forms = pb_forms_json,
-     .limit_s = 30},
+     .limit_s = 30,
+     .topic = {"stacks", "--watch", NULL, 1000},
+     .tools = PB_TOOLS(
+         {.name = "stacks", .about = "What every thread of a process is doing now, and what it waits for"},
+         {.name = "hang_report",
+          .about = "Why a process makes no progress: who waits for what and who holds it, "
+                   "with locals and native frames",
+          .more = PB_WORDS("--locals", "--native")})},
     {.method = "GET",
      .path = TARGET_PATH "/source",
      .summary = "The text of a source file that is in its stacks",
@@ -150,10 +199,23 @@ static const struct pb_route routes[] = {
      .forms = pb_forms_text,
      .flags = PB_ROUTE_OWN | PB_ROUTE_FINDS,
      .limit_s = 30},
-    ABOUT("memory", "memory", "What the process takes of the memory"),
+    {.method = "GET",
+     .path = TARGET_PATH "/memory",
+     .summary = "What the process takes of the memory",
+     .words = PB_WORDS("-t", "{id}", "memory"),
+     .params = PB_PARAMS(TIMEOUT),
+     .forms = pb_forms_rows,
+     .limit_s = 30,
+     .topic = {"memory", NULL, NULL, 2000},
+     .tools =
+         PB_TOOLS({.name = "memory", .about = "What a process takes of the memory, and whether it grows"})},
     ABOUT("tables", "tables", "The tables that it has recorded"),
     ABOUT("settings", "config", "Its settings and where their values come from"),
     CHANGE("POST", "settings", PB_ROUTE_ARGUMENT, PB_PARAMS(TIMEOUT),
+           PB_TOOLS({.name = "config",
+                     .about = "Changes a setting of the agent in the process: NAME=VALUE",
+                     .body = "setting",
+                     .body_help = "NAME=VALUE"}),
            "Changes a setting; the body is NAME=VALUE", "config"),
     ABOUT("probes", "probes", "What records in it"),
     {.method = "GET",
@@ -161,14 +223,20 @@ static const struct pb_route routes[] = {
      .summary = "Its training steps",
      .words = PB_WORDS("-t", "{id}", "torch"),
      .forms = pb_forms_rows,
-     .limit_s = 30},
+     .limit_s = 30,
+     .topic = {"torch", NULL, NULL, 2000}},
     {.method = "GET",
      .path = TARGET_PATH "/profile",
      .summary = "Samples it and gives the profile",
      .words = PB_WORDS("-t", "{id}", "flamegraph"),
      .params = PB_PARAMS(PB_PARAMS_PROFILE),
      .forms = pb_forms_profiles,
-     .limit_s = 60},
+     .limit_s = 60,
+     .topic = {"profile", "--duration=5", "speedscope", 0},
+     .tools = PB_TOOLS({.name = "profile",
+                        .about = "Samples a process for some seconds: a line for each stack with its count, "
+                                 "outermost frame first",
+                        .form = "folded"})},
     {.method = "GET",
      .path = TARGET_PATH "/recording",
      .summary = "The profile of what was recorded of it, or of a part of that time",
@@ -181,21 +249,26 @@ static const struct pb_route routes[] = {
                      {"watchdog", "--watchdog", PB_PARAM_NUMBER, 1, 86400,
                       "keep all stacks when the main thread stands still for so many seconds", false},
                      {"size", "--size", PB_PARAM_NUMBER, 1, 4096, "megabytes that it may hold", false}),
-           "Records it from now on, also when this service ends", "record", "--background"),
-    CHANGE("DELETE", "recording", 0, NULL, "Ends its recordings; what they hold stays", "record", "--stop"),
+           NULL, "Records it from now on, also when this service ends", "record", "--background"),
+    CHANGE("DELETE", "recording", 0, NULL, NULL, "Ends its recordings; what they hold stays", "record",
+           "--stop"),
     CHANGE("POST", "archive", 0,
            PB_PARAMS({"retention", "--retention", PB_PARAM_NUMBER, 0, 36500, "days; older files go", false}),
-           "Moves what it has recorded into the archive", "archive", "--once"),
+           NULL, "Moves what it has recorded into the archive", "archive", "--once"),
     {.method = "GET",
      .path = TARGET_PATH "/doctor",
      .summary = "Whether it can be probed, and what stands in the way",
      .words = PB_WORDS("-t", "{id}", "doctor"),
      .forms = pb_forms_rows,
      .limit_s = 30},
-    CHANGE("POST", "eval", PB_ROUTE_ARGUMENT, PB_PARAMS(TIMEOUT), "Runs the Python code of the body in it",
-           "eval"),
-    CHANGE("POST", "inject", 0, PB_PARAMS(TIMEOUT), "Brings the agent into it", "inject"),
-    CHANGE("POST", "detach", 0, PB_PARAMS(TIMEOUT), "Takes the agent out of it", "detach"),
+    CHANGE("POST", "eval", PB_ROUTE_ARGUMENT, PB_PARAMS(TIMEOUT),
+           PB_TOOLS({.name = "eval",
+                     .about = "Runs Python code inside of the process and gives its value",
+                     .body = "code",
+                     .body_help = "the code"}),
+           "Runs the Python code of the body in it", "eval"),
+    CHANGE("POST", "inject", 0, PB_PARAMS(TIMEOUT), NULL, "Brings the agent into it", "inject"),
+    CHANGE("POST", "detach", 0, PB_PARAMS(TIMEOUT), NULL, "Takes the agent out of it", "detach"),
     PB_ROUTES_DEBUG,
     {.method = "GET",
      .path = "/api/v1/stacks",
@@ -204,7 +277,12 @@ static const struct pb_route routes[] = {
      .params = PB_PARAMS(LOCALS, PB_PARAM_NATIVE, MERGE, TIMEOUT),
      .forms = pb_forms_json,
      .flags = PB_ROUTE_TARGET | PB_ROUTE_ALL | PB_ROUTE_ONE | PB_ROUTE_PARTIAL,
-     .limit_s = 30},
+     .limit_s = 30,
+     .tools = PB_TOOLS({.name = "compare_ranks",
+                        .about = "The stacks of all processes of a job, equal ones once, the rarest first: "
+                                 "finds the rank that differs; target is the launcher's pid, or text that "
+                                 "stands in every rank's command line",
+                        .more = PB_WORDS("--merge", "--all")})},
     {.method = "POST",
      .path = "/api/v1/query",
      .summary = "SQL, which is the body, over everything known of processes",
@@ -213,7 +291,13 @@ static const struct pb_route routes[] = {
                                    "fail where a process could not be read", false}),
      .forms = results,
      .flags = PB_ROUTE_STDIN | PB_ROUTE_TARGET | PB_ROUTE_ALL,
-     .limit_s = 60},
+     .limit_s = 60,
+     .tools = PB_TOOLS({.name = "query",
+                        .about = "SQL (DuckDB) over what is known of a process, live or dead; "
+                                 "describe_tables says what there is",
+                        .form = "json",
+                        .body = "sql",
+                        .body_help = "the statement"})},
     PB_ROUTE_FLAMEGRAPH("/flamegraph",
                         "A flame graph of the service's own target, or of ?target=", pb_forms_profiles),
     PB_ROUTE_FLAMEGRAPH("/debug/pprof/profile", "The same for go tool pprof", pprof),
@@ -279,6 +363,15 @@ static bool matches(const char *pattern, const char *path, char ret[PB_ROUTE_VAR
         }
     }
     return *path == '\0';
+}
+
+const struct pb_form *pb_route_form(const struct pb_route *r, const char *name)
+{
+    const struct pb_form *f = r->forms;
+
+    while (name && f->name && strcmp(f->name, name) != 0)
+        f++;
+    return f->name ? f : NULL;
 }
 
 bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r)

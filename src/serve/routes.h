@@ -1,5 +1,6 @@
-/* routes: what the service answers, as one table. A route is a command of this program and how its options
- * are asked for; /openapi.json is made from the same table, so neither can say more than the other.
+/* routes: what the service answers, as one table. A row has a method and a path, the command that answers and
+ * how its options are asked for, what it may change, the topic that follows it (topics.c) and the tools of an
+ * assistant that run it (mcp.c). /openapi.json, tools/list and the dispatcher (http.c) read the same rows.
  *
  * No logic about processes lives here: what a command prints for a program (--json) is the answer. */
 #pragma once
@@ -33,29 +34,54 @@ enum pb_route_flags {
     PB_ROUTE_STDIN = 2,      /* the body is the command's standard input */
     PB_ROUTE_ARGUMENT = 4,   /* the body is its last argument */
     PB_ROUTE_TARGET = 8,     /* takes ?target=, or else the service's own target where it has one */
-    PB_ROUTE_EVENTS = 16,    /* a stream of events (events.h); words is NULL */
-    PB_ROUTE_MCP = 64,       /* a message of the Model Context Protocol (mcp.h); words is NULL */
+    PB_ROUTE_EVENTS = 16,    /* a stream of events (events.h) */
+    PB_ROUTE_OPEN = 32,      /* needs no token, and takes any argument */
+    PB_ROUTE_MCP = 64,       /* a message of the Model Context Protocol (mcp.h) */
     PB_ROUTE_PARTIAL = 128,  /* exit status 1 with an answer: some of several processes failed: it says so */
     PB_ROUTE_ALL = 256,      /* with TARGET: takes ?all= */
     PB_ROUTE_ONE = 512,      /* with TARGET: there must be one */
-    PB_ROUTE_CORES = 1024,   /* about the folder of core files; without words, a list of them */
+    PB_ROUTE_CORES = 1024,   /* about the folder of core files */
     PB_ROUTE_OWN = 2048,     /* what the service itself reads or keeps: not for other users */
+    PB_ROUTE_COMMAND = 4096, /* the connection becomes one of `probing -t HOST:PORT` (command.c) */
     PB_ROUTE_CLUSTER = 8192, /* a question to a node of a cluster: for its clock the service answers itself */
     PB_ROUTE_FINDS = 16384,  /* where its command fails, what was asked for is not there (404) */
+    PB_ROUTE_HIDDEN = 32768, /* for this program itself and for monitors: in no list and description */
 };
 
 /* Makes the answer from what the command printed. form: the name of the form that was chosen. */
 typedef void pb_convert(const char *printed, size_t length, const char *form, FILE *out);
 
+/* A topic of /api/v1/events: the route's answer, again and again. */
+struct pb_topic_spec {
+    const char *name;  /* NULL: the route is no topic */
+    const char *more;  /* an option with which the command goes on by itself; NULL: none */
+    const char *form;  /* NULL: the route's first */
+    unsigned every_ms; /* the command runs again so long after its end */
+};
+
+/* A tool of an assistant: the route's command with the route's arguments, one for {id} (target), and one for
+ * the body. */
+struct pb_tool {
+    const char *name, *about;
+    const char *form;             /* NULL: the text for a person */
+    const char *const *more;      /* options that are always given, and so are no arguments; NULL: none */
+    const char *body, *body_help; /* the argument that is the body; NULL: none */
+};
+
+struct pb_offer;
+
 struct pb_route {
     const char *method, *path; /* {id} and {file} stand for one segment each */
     const char *summary;
-    const char *const *words;      /* the command; what stands in braces is filled in; ends with NULL */
-    const struct pb_param *params; /* ends with a NULL name; NULL: none */
-    const struct pb_form *forms;   /* ends with a NULL name */
+    const char *const *words; /* the command; what stands in braces is filled in; ends with NULL */
+    void (*write)(FILE *out, const struct pb_offer *o); /* or the answer itself */
+    const struct pb_param *params;                      /* ends with a NULL name; NULL: none */
+    const struct pb_form *forms;                        /* ends with a NULL name */
     unsigned flags;
     unsigned limit_s;    /* the argument "seconds" is added */
     pb_convert *convert; /* where what the command printed is not the answer itself */
+    struct pb_topic_spec topic;
+    const struct pb_tool *tools; /* ends with a NULL name; NULL: none */
 };
 
 /* Lists with their ends, for tables. */
@@ -91,6 +117,14 @@ struct pb_route {
     {                                                                                                        \
         "lines", "--lines", PB_PARAM_FLAG, 0, 0, "a function at two lines is two frames", false              \
     }
+#define PB_TOOLS(...)                                                                                        \
+    (const struct pb_tool[])                                                                                 \
+    {                                                                                                        \
+        __VA_ARGS__,                                                                                         \
+        {                                                                                                    \
+            0                                                                                                \
+        }                                                                                                    \
+    }
 #define PB_ROUTE_FLAMEGRAPH(at, what, form)                                                                  \
     {                                                                                                        \
         .method = "GET", .path = at, .summary = what, .words = PB_WORDS("flamegraph", "--sampled"),          \
@@ -110,7 +144,10 @@ struct pb_offer {
     const char *cores;  /* a folder of core files; NULL: none */
     bool read_only;     /* nothing that changes a process */
     bool others;        /* it is another user than the service's who asks */
+    bool page;          /* the page was built */
 };
+/* The form of that name; name NULL: the first. NULL: there is none. */
+const struct pb_form *pb_route_form(const struct pb_route *r, const char *name);
 bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r);
 
 #define PB_ROUTE_VARIABLE 128
@@ -125,8 +162,18 @@ bool pb_route_is_id(const char *text);
 /* The name of a file of one folder. */
 bool pb_route_is_file(const char *text);
 
+/* --- describe.c --- */
 /* The description of all of it, OpenAPI 3.1. */
 void pb_openapi_write(FILE *out, const struct pb_offer *o);
+
+/* --- fixed.c: answers without a command --- */
+void pb_fixed_index(FILE *out, const struct pb_offer *o);
+void pb_fixed_health(FILE *out, const struct pb_offer *o);
+void pb_fixed_ready(FILE *out, const struct pb_offer *o);
+/* What the page shows of the service itself. */
+void pb_fixed_service(FILE *out, const struct pb_offer *o);
+/* The core files in the folder of serve --cores. */
+void pb_fixed_cores(FILE *out, const struct pb_offer *o);
 
 /* /metrics: the text format of Prometheus, or OpenMetrics, from the rows of `list`. */
 void pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out);

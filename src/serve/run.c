@@ -76,12 +76,8 @@ static int choose_form(struct pb_request *q, struct pb_err *err)
         choose_by_accept(q, accept ? accept : "");
         return 0;
     }
-    for (const struct pb_form *f = q->route->forms; f->name; f++)
-        if (strcmp(f->name, wanted) == 0) {
-            q->form = f;
-            return 0;
-        }
-    return pb_fail(err, -EINVAL, "there is no format '%.100s' here", wanted);
+    q->form = pb_route_form(q->route, wanted);
+    return q->form ? 0 : pb_fail(err, -EINVAL, "there is no format '%.100s' here", wanted);
 }
 
 bool pb_request_check(struct pb_request *q, enum MHD_Result *ret)
@@ -192,24 +188,23 @@ static bool is_query(const struct pb_route *route)
     return route->words && route->flags & PB_ROUTE_STDIN && strcmp(route->words[0], "query") == 0;
 }
 
-/* A route's command, from here on in a child. */
-static enum MHD_Result run_words(struct pb_request *q, char *const *words, const char *file,
-                                 unsigned limit_ms)
+static const char *body_of(const struct pb_route *route, const char *body)
+{
+    return route->flags & PB_ROUTE_STDIN ? body : NULL;
+}
+
+/* Starts a command for the request. what: the command; the rest of the plan is set here. */
+static enum MHD_Result run_words(struct pb_request *q, const struct pb_errand_plan *what)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const struct pb_errand_plan plan = {.argv = words,
-                                        .input = q->route->flags & PB_ROUTE_STDIN ? q->body : NULL,
-                                        .input_length = q->length,
-                                        .file = file,
-                                        .limit_ms = limit_ms,
-                                        .query = is_query(q->route),
-                                        .as = q->as,
-                                        .client = info ? info->connect_fd : 0,
-                                        .resume = pb_request_resume,
-                                        .arg = q};
+    struct pb_errand_plan plan = *what;
     struct pb_err err = {0};
 
+    plan.as = q->as;
+    plan.client = info ? info->connect_fd : 0;
+    plan.resume = pb_request_resume;
+    plan.arg = q;
     int r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
     if (r < 0)
         return pb_request_fail(q, r == -EBUSY ? 503 : 500, pb_err_text(&err, r));
@@ -234,7 +229,12 @@ enum MHD_Result pb_request_run(struct pb_request *q)
     if (q->route->flags & PB_ROUTE_CHANGES)
         begin_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
-    return run_words(q, w.at, q->form->file, limit_ms);
+    return run_words(q, &(struct pb_errand_plan){.argv = w.at,
+                                                 .input = body_of(q->route, q->body),
+                                                 .input_length = q->length,
+                                                 .file = q->form->file,
+                                                 .limit_ms = limit_ms,
+                                                 .query = is_query(q->route)});
 }
 
 enum MHD_Result pb_request_run_mcp(struct pb_request *q)
@@ -244,9 +244,9 @@ enum MHD_Result pb_request_run_mcp(struct pb_request *q)
                                            .version = pb_request_header(q, "MCP-Protocol-Version"),
                                            .method = pb_request_header(q, "Mcp-Method"),
                                            .name = pb_request_header(q, "Mcp-Name"),
-                                           .changes = q->s->mcp_changes && !q->offer.read_only,
+                                           .changes = q->s->mcp_changes,
                                            .program = q->s->program,
-                                           .target = q->offer.target};
+                                           .offer = &q->offer};
 
     if (pb_mcp_take(&request, &q->mcp) < 0)
         return MHD_NO;
@@ -257,7 +257,12 @@ enum MHD_Result pb_request_run_mcp(struct pb_request *q)
                          MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE),
                          q->route->forms->type);
     }
-    if (q->mcp.changes)
+    if (q->mcp.route->flags & PB_ROUTE_CHANGES)
         begin_audit(q);
-    return run_words(q, q->mcp.words.at, q->mcp.file, q->route->limit_s * 1000);
+    return run_words(q, &(struct pb_errand_plan){.argv = q->mcp.words.at,
+                                                 .input = body_of(q->mcp.route, q->mcp.input),
+                                                 .input_length = q->mcp.input ? strlen(q->mcp.input) : 0,
+                                                 .file = q->mcp.file,
+                                                 .limit_ms = q->route->limit_s * 1000,
+                                                 .query = is_query(q->mcp.route)});
 }

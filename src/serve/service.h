@@ -52,10 +52,9 @@ enum MHD_Result pb_login(struct MHD_Connection *c, const struct pb_gate *gate, c
 
 /* --- page.c: the files of the page --- */
 /* 1: answered, with *ret; 0: the path is none of the page's. Only for requests that read. */
-int pb_page_answer(const struct pb_service *s, struct MHD_Connection *c, const char *path,
-                   enum MHD_Result *ret);
-/* A line that says that there is no page, and why; "": there is one. */
-const char *pb_page_missing(void);
+int pb_page_answer(struct MHD_Connection *c, const char *path, enum MHD_Result *ret);
+/* Whether the page was built. */
+bool pb_page_is_built(void);
 
 /* --- home.c: one service a user and node --- */
 /* Opens the folder and becomes the user's service. -EEXIST: there is one; err says where. */
@@ -67,8 +66,6 @@ void pb_home_remove(const char *folder);
 /* The token of a file, or of the folder; made where there is none. */
 int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE_TOKEN_SIZE],
                   struct pb_err *err);
-/* The core files of its folder, as JSON. */
-void pb_home_write_cores(FILE *out, const struct pb_offer *o);
 /* The text of a file with a certificate or a key, on the heap; NULL for none. */
 int pb_home_read_pem(const char *path, char **ret, struct pb_err *err);
 

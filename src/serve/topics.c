@@ -1,5 +1,5 @@
-/* topics: what can be followed, and the thread that runs a command for each topic and makes events of what
- * it prints. See events_impl.h. */
+/* topics: the thread that runs a command for each topic and makes events of what it prints. See
+ * events_impl.h. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -26,36 +26,12 @@ enum {
     BEAT_MS = 15000,  /* so a client that went is noticed */
 };
 
-/* What can be followed: a route, what its command is told beside, and how long after its end it runs
- * again. */
-static const struct pb_follow {
-    const char *name, *path;
-    const char *more;
-    const char *form; /* NULL: the route's first */
-    unsigned every_ms;
-} follows[] = {
-    {"now", "/api/v1/now", "--watch", NULL, 1000},
-    {"targets", "/api/v1/targets", NULL, NULL, 3000},
-    {"alerts", "/api/v1/alerts", NULL, NULL, 2000},
-    {"hangs", "/api/v1/hangs", NULL, NULL, 2000},
-    {"stacks", "/api/v1/targets/{id}/stacks", "--watch", NULL, 1000},
-    {"memory", "/api/v1/targets/{id}/memory", NULL, NULL, 2000},
-    {"torch", "/api/v1/targets/{id}/torch", NULL, NULL, 2000},
-    {"profile", "/api/v1/targets/{id}/profile", "--duration=5", "speedscope", 0},
-};
-enum { FOLLOWS = sizeof(follows) / sizeof(follows[0]) };
-
-const char *pb_events_topics(void)
+const struct pb_route *pb_events_find(const char *name, size_t n, const char *id)
 {
-    return "now, targets, alerts, hangs, stacks:ID, memory:ID, torch:ID, profile:ID";
-}
-
-const struct pb_follow *pb_events_find(const char *name, size_t n, const char *id)
-{
-    for (size_t i = 0; i < FOLLOWS; i++)
-        if (strlen(follows[i].name) == n && strncmp(follows[i].name, name, n) == 0 &&
-            (strstr(follows[i].path, "{id}") ? pb_route_is_id(id) : !*id))
-            return &follows[i];
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
+        if (r->topic.name && strlen(r->topic.name) == n && strncmp(r->topic.name, name, n) == 0 &&
+            (strstr(r->path, "{id}") ? pb_route_is_id(id) : !*id))
+            return r;
     return NULL;
 }
 
@@ -255,23 +231,7 @@ static void finish_job(struct pb_events *ev, struct pb_topic *t)
     t->too_long = false;
     pb_errand_release(t->job);
     t->job = NULL;
-    t->due = pb_now_ns() + (end.status ? RETRY_MS : t->follow->every_ms) * PB_NS_PER_MS;
-}
-
-static const struct pb_form *form_of(const struct pb_follow *f, const struct pb_route *route)
-{
-    for (const struct pb_form *form = route->forms; f->form && form->name; form++)
-        if (strcmp(form->name, f->form) == 0)
-            return form;
-    return route->forms;
-}
-
-static const struct pb_route *route_of(const struct pb_follow *f)
-{
-    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
-        if (strcmp(r->method, "GET") == 0 && strcmp(r->path, f->path) == 0)
-            return r;
-    return NULL;
+    t->due = pb_now_ns() + (end.status ? RETRY_MS : t->route->topic.every_ms) * PB_NS_PER_MS;
 }
 
 static void ignore(void *arg)
@@ -281,8 +241,8 @@ static void ignore(void *arg)
 
 static void start_job(struct pb_events *ev, struct pb_topic *t)
 {
-    const struct pb_route *route = route_of(t->follow);
-    const struct pb_form *form = form_of(t->follow, route);
+    const struct pb_route *route = t->route;
+    const struct pb_form *form = pb_route_form(route, route->topic.form);
     char *words[WORDS] = {ev->s->program};
     struct pb_err err = {0};
     size_t n = 1;
@@ -291,11 +251,11 @@ static void start_job(struct pb_events *ev, struct pb_topic *t)
         words[n++] = strcmp(*word, "{id}") == 0 ? t->id : (char *)(uintptr_t)*word;
     if (form->option)
         words[n++] = (char *)(uintptr_t)form->option;
-    if (t->follow->more)
-        words[n++] = (char *)(uintptr_t)t->follow->more;
+    if (route->topic.more)
+        words[n++] = (char *)(uintptr_t)route->topic.more;
     const struct pb_errand_plan plan = {.argv = words,
                                         .file = form->file,
-                                        .limit_ms = t->follow->more ? UINT_MAX : route->limit_s * 1000,
+                                        .limit_ms = route->topic.more ? UINT_MAX : route->limit_s * 1000,
                                         .as = t->as,
                                         .resume = pb_events_wake,
                                         .arg = ev};
@@ -311,7 +271,7 @@ static void advance_job(struct pb_events *ev, struct pb_topic *t)
     char piece[16384];
     ssize_t n;
 
-    if (form_of(t->follow, route_of(t->follow))->file) {
+    if (pb_route_form(t->route, t->route->topic.form)->file) {
         if (!pb_errand_ready(t->job, ignore))
             return;
         if (pb_errand_end(t->job).status == 0)

@@ -154,6 +154,30 @@ static void doubtful_lengths_are_refused(void **state)
     assert_int_equal(WITH(.doubled = true), 400);
 }
 
+static void a_tool_is_in_one_row_and_its_form_and_body_are_the_routes(void **state)
+{
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
+        for (const struct pb_tool *t = r->tools; t && t->name; t++) {
+            assert_true(!t->form || pb_route_form(r, t->form));
+            assert_int_equal(t->body != NULL, (r->flags & (PB_ROUTE_STDIN | PB_ROUTE_ARGUMENT)) != 0);
+            for (const struct pb_route *other = r; (other = pb_route_next(other));)
+                for (const struct pb_tool *u = other->tools; u && u->name; u++)
+                    assert_string_not_equal(t->name, u->name);
+        }
+}
+
+static void a_topic_is_in_one_row_and_its_form_is_the_routes(void **state)
+{
+    for (const struct pb_route *r = NULL; (r = pb_route_next(r));) {
+        if (!r->topic.name)
+            continue;
+        assert_string_equal(r->method, "GET");
+        assert_non_null(pb_route_form(r, r->topic.form));
+        for (const struct pb_route *other = r; (other = pb_route_next(other));)
+            assert_true(!other->topic.name || strcmp(other->topic.name, r->topic.name) != 0);
+    }
+}
+
 static void routes_are_found_by_path_and_method(void **state)
 {
     char variable[PB_ROUTE_VARIABLE], allowed[64];
@@ -187,6 +211,8 @@ int main(void)
         cmocka_unit_test(a_link_with_the_token_is_a_login),
         cmocka_unit_test(doubtful_lengths_are_refused),
         cmocka_unit_test(routes_are_found_by_path_and_method),
+        cmocka_unit_test(a_tool_is_in_one_row_and_its_form_and_body_are_the_routes),
+        cmocka_unit_test(a_topic_is_in_one_row_and_its_form_is_the_routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
