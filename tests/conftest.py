@@ -2,6 +2,7 @@
 import importlib.util
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import surroundings
 # First of all: modules of tests look for interpreters and run the program while they are imported.
 surroundings.take_signals()
 surroundings.take_folders()
+# pytest compiles assertions of its own into each test file, 5 s for all of them: kept for the next worker and run, also
+# where the user has PYTHONDONTWRITEBYTECODE set.
+sys.dont_write_bytecode = False
 
 TOP = Path(__file__).resolve().parent.parent
 

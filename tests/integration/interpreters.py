@@ -1,4 +1,5 @@
 """The CPythons of this machine, 3.6 and newer: what is on the PATH and what pyenv has, one of each release."""
+import functools
 import glob
 import os
 import re
@@ -10,6 +11,7 @@ CANDIDATES = ["/usr/bin/python3", "/usr/local/bin/python3", *glob.glob("/usr/bin
               *glob.glob(f"{HOME}/.pyenv/versions/*/bin/python3")]
 
 
+@functools.lru_cache(None)
 def version_of(path):
     """(3, 11, 7), or None where it does not run or is no CPython."""
     code = "import sys; print(sys.implementation.name, *sys.version_info[:3])"

@@ -411,7 +411,7 @@ threading.Thread(target=both, name="mover").start()
     with jobs.python(code) as job:
         text = probe("-t", job.pid, "backtrace", "--count", 2, "--interval", "3s").stdout
         once, again = text.split(f"process {job.pid}")[1:]
-        assert "first (" in once and "MainThread" in once and "goer" in once and "new" not in once
+        assert "first (" in once and "MainThread" in once and "goer" in once and not re.search(", new$", once, re.M)
         assert "second (" in again and "MainThread" not in again and "1 thread as before" in again
         assert re.search(r'"comer": waiting in \S+, new\n', again) and not re.search(r'"mover": .*new', again)
         assert re.search(r'\nended: thread \d+ "goer"\n', again)

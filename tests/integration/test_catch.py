@@ -249,8 +249,7 @@ fail()
 """
 
 
-def test_numbers_and_ranges_of_tensors_are_in_the_scene():
-    pytest.importorskip("torch")
+def test_numbers_and_ranges_of_tensors_are_in_the_scene(needs_torch):
     with jobs.python(TENSORS, ready_seconds=120) as job:
         assert probe(job.pid, "catch", "--no-prompt").returncode == 0
         os.kill(job.pid, signal.SIGUSR1)

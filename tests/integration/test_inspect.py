@@ -1,7 +1,6 @@
 """inspect: one object of a program, with nothing of the program's run, computed or kept for it."""
+import importlib.util
 import json
-import subprocess
-import sys
 
 import jobs
 import pytest
@@ -76,7 +75,7 @@ def test_any_object_is_told_without_code_of_its_class():
         assert job.output == "ready\n"
 
 
-@pytest.mark.skipif(subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode != 0, reason="torch is not installed")
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed")
 def test_numbers_of_a_tensor_are_those_that_torch_computes():
     with jobs.python(TORCH, ready_seconds=90) as job:
         for name in ("wide", "half", "brain", "whole"):

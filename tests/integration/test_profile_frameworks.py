@@ -1,5 +1,6 @@
 """Profiles of programs whose frames are not made by plain calls: greenlets, which swap whole stacks within a thread, and torch.compile,
 which runs functions by an evaluator of its own and makes new ones where it breaks a graph."""
+import importlib.util
 import re
 import subprocess
 import sys
@@ -75,7 +76,7 @@ outer()
 
 
 def installed(module):
-    return subprocess.run([sys.executable, "-c", f"import {module}"], stderr=subprocess.DEVNULL).returncode == 0
+    return importlib.util.find_spec(module) is not None
 
 
 def stacks_of(pid, out, *options, duration=2):

@@ -7,7 +7,7 @@ import jobs
 import pytest
 from jobs import probe, rows
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("needs_torch")
 
 # Everything that a program can put around torch's operations, around bodies that all probes look at.
 LISTENING = """

@@ -7,7 +7,7 @@ import jobs
 import pytest
 from jobs import probe
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("needs_torch")
 PROGRAM = """
 import json, torch
 torch.manual_seed(0)

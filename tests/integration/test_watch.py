@@ -160,8 +160,7 @@ while True:
 """
 
 
-def test_a_tensor_that_each_call_changes_is_changed_in_place():
-    pytest.importorskip("torch")
+def test_a_tensor_that_each_call_changes_is_changed_in_place(needs_torch):
     with jobs.python(CALLED, interpreter=sys.executable, ready_seconds=120) as job:
         assert probe(job.pid, "watch", "w@work", "held@work", "fresh@work", "w@whole", "self.w@Owner.step").returncode == 0
         jobs.wait_until(lambda: all(len(changes(job, name)) > 12 for name in ("held", "fresh", "w")), 30, "changes")
@@ -176,8 +175,7 @@ def test_a_tensor_that_each_call_changes_is_changed_in_place():
         assert (8, "in place", "mul_") in told("w", "whole"), told("w", "whole")
 
 
-def test_tensors():
-    pytest.importorskip("torch")
+def test_tensors(needs_torch):
     with jobs.python(TENSORS, interpreter=sys.executable, ready="") as job:
         jobs.wait_until(lambda: "ready" in job.output, seconds=60, what="torch")
         assert probe(job.pid, "watch", "weight@train", "loss@train", "bias@train").returncode == 0
