@@ -79,7 +79,6 @@ uint64_t pb_crash_number(void);
 
 /* The tables written here and by the Python part: the first column is the time. */
 enum pb_crash_table { PB_CRASH_EXCEPTIONS, PB_CRASH_FRAMES, PB_CRASH_TABLES };
-extern const struct pb_table_spec pb_crash_tables[PB_CRASH_TABLES];
 
 /* Sets the words that name a secret (probing.redact), for the Python part; by the resident thread. */
 void pb_crash_set_secrets(const char *words);

@@ -34,7 +34,7 @@ static const struct pb_column exception_columns[] = {PB_COLUMNS_OF(PB_TABLE_EXCE
 static const struct pb_column frame_columns[] = {PB_COLUMNS_OF(PB_TABLE_CRASH_FRAMES)};
 
 #define COLUMNS(of) .columns = (of), .ncolumns = sizeof(of) / sizeof((of)[0])
-const struct pb_table_spec pb_crash_tables[PB_CRASH_TABLES] = {
+static const struct pb_table_spec tables[PB_CRASH_TABLES] = {
     [PB_CRASH_EXCEPTIONS] = {.name = PB_NAME_OF(PB_TABLE_EXCEPTIONS),
                              .comment = PB_COMMENT_OF(PB_TABLE_EXCEPTIONS),
                              COLUMNS(exception_columns)},
@@ -53,7 +53,7 @@ static struct pb_known_table known_tables[PB_CRASH_TABLES];
 /* Between this and pb_recorder_end_row the tables stay mapped. */
 static int begin_row(enum pb_crash_table which, struct pb_row *row, uint32_t *place)
 {
-    return pb_recorder_begin_row(&pb_crash_tables[which], &known_tables[which], row, place);
+    return pb_recorder_begin_row(&tables[which], &known_tables[which], row, place);
 }
 
 static void set_text(struct pb_row *row, unsigned column, const struct pb_frame *frame, uint16_t tag)
@@ -204,7 +204,7 @@ void pb_crash_request(struct pb_agent *agent, struct pb_server_client *c, const 
     } else if (mode == PB_CRASH_SIGNAL) { /* rows are not answered */
         add_signal(frame);
     } else if (mode == PB_CRASH_FRAME) {
-        pb_crash_add_frame(&pb_crash_tables[PB_CRASH_FRAMES], &known_tables[PB_CRASH_FRAMES], scene, frame);
+        pb_crash_add_frame(&tables[PB_CRASH_FRAMES], &known_tables[PB_CRASH_FRAMES], scene, frame);
     } else if (mode == PB_CRASH_KEPT) {
         pb_crash_copy_tables(agent);
         pb_crash_release();

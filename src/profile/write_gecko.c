@@ -16,7 +16,7 @@ static const struct {
     const char *name, *color;
 } categories[PB_FRAME_KINDS] = {
     [PB_FRAME_PYTHON] = {"Python", "yellow"},  [PB_FRAME_NATIVE] = {"Native", "blue"},
-    [PB_FRAME_WAIT] = {"Idle", "transparent"},   [PB_FRAME_THREAD] = {"Thread", "grey"},
+    [PB_FRAME_WAIT] = {"Idle", "transparent"}, [PB_FRAME_THREAD] = {"Thread", "grey"},
     [PB_FRAME_PROCESS] = {"Process", "green"},
 };
 

@@ -38,7 +38,8 @@ enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_
     return r;
 }
 
-const char *pb_answer_code(unsigned status)
+/* The word for an error in it. */
+static const char *answer_code(unsigned status)
 {
     static const struct {
         unsigned status;
@@ -62,7 +63,7 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
 
     if (!out)
         return MHD_NO;
-    fprintf(out, "{\"error\":{\"code\":\"%s\",\"message\":", pb_answer_code(status));
+    fprintf(out, "{\"error\":{\"code\":\"%s\",\"message\":", answer_code(status));
     pb_put_json(out, message, strlen(message));
     fprintf(out, ",\"retryable\":%s}}\n", status == 503 || status == 504 ? "true" : "false");
     fclose(out);
@@ -96,7 +97,7 @@ enum MHD_Result pb_answer_picture_of_error(struct MHD_Connection *c, unsigned st
             "width=\"900\" height=\"%zu\" font-family=\"monospace\" font-size=\"14\">\n"
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
             "<text x=\"10\" y=\"%d\">error %u (%s)</text>\n",
-            (strlen(message) / (LINE / 2) + 3) * HEIGHT, HEIGHT, status, pb_answer_code(status));
+            (strlen(message) / (LINE / 2) + 3) * HEIGHT, HEIGHT, status, answer_code(status));
     for (size_t n; *message; message += n + (message[n] == ' '), y += HEIGHT) {
         n = strnlen(message, LINE);
         const char *space = message[n] ? memrchr(message, ' ', n) : NULL;

@@ -28,9 +28,6 @@ bool pb_answer_is_picture(struct MHD_Connection *c, const struct pb_route *route
 enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offer *o, const char *method,
                                   const char *path, unsigned status, const char *why);
 
-/* The word for an error in it. */
-const char *pb_answer_code(unsigned status);
-
 /* A text that a function writes. NULL: out of memory. */
 struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, const struct pb_offer *o),
                                        const struct pb_offer *o);

@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-const struct pb_form pb_forms_json[] = {{"json", "application/json", "--json", NULL}, {0}};
-const struct pb_form pb_forms_text[] = {{"text", "text/plain; charset=utf-8", NULL, NULL}, {0}};
-const struct pb_form pb_forms_rows[] = {
+static const struct pb_form pb_forms_json[] = {{"json", "application/json", "--json", NULL}, {0}};
+static const struct pb_form pb_forms_text[] = {{"text", "text/plain; charset=utf-8", NULL, NULL}, {0}};
+static const struct pb_form pb_forms_rows[] = {
     {"json", "application/json", "--format=json", NULL},
     {"csv", "text/csv; charset=utf-8", "--format=csv", NULL},
     {"tsv", "text/tab-separated-values; charset=utf-8", "--format=tsv", NULL},
     {0}};
-const struct pb_form pb_forms_profiles[] = {
+static const struct pb_form pb_forms_profiles[] = {
     {"svg", "image/svg+xml", "--output=profile.svg", "profile.svg"},
     {"html", "text/html; charset=utf-8", "--output=profile.html", "profile.html"},
     {"folded", "text/plain; charset=utf-8", "--output=profile.folded", "profile.folded"},

@@ -132,9 +132,6 @@ struct pb_route {
         .flags = PB_ROUTE_TARGET | PB_ROUTE_ALL | PB_ROUTE_ONE, .limit_s = 60                                \
     }
 
-/* Forms that several routes have. */
-extern const struct pb_form pb_forms_json[], pb_forms_text[], pb_forms_rows[], pb_forms_profiles[];
-
 /* All routes, one after the other. NULL: the first; behind the last NULL. */
 const struct pb_route *pb_route_next(const struct pb_route *r);
 

@@ -3,8 +3,8 @@
  * field at offset 0 is marked "may be 0").
  *
  * From 3.13 on a process stores its own offsets (_Py_DebugOffsets), which replace those of its version's
- * column. They are not trusted: checked when read (layout.c), and where they are impossible the table alone is
- * tried (find.c). */
+ * column. They are not trusted: checked when read (layout.c), and where they are impossible the table alone
+ * is tried (find.c). */
 #pragma once
 
 #include <stdbool.h>
