@@ -12,8 +12,6 @@ PROGRAM = TOP / "build/release/bin/probing"
 LINE, PARAGRAPH, SENTENCE, ROW = 120, 6, 35, 240  # characters, lines, words, characters
 
 PAGES = [path for path in files("*.md") if path != Path("CHANGELOG.md")]
-# Reference pages whose sentences are still too long; the list only shrinks.
-TOO_LONG = {Path(f"docs/{name}.md") for name in ("performance", )}
 
 
 def without_code(content):
@@ -72,10 +70,7 @@ def complaints(content):
 @pytest.mark.parametrize("path", PAGES, ids=str)
 def test_a_page_can_be_read_at_speed(path):
     found = list(complaints(text(path)))
-    if path in TOO_LONG:
-        assert found, f"{path} is short enough: take it off the list"
-    else:
-        assert not found, "\n".join(f"{path}:{each}" for each in found)
+    assert not found, "\n".join(f"{path}:{each}" for each in found)
 
 
 @pytest.mark.parametrize("content", ["x" * 121, "a\n" * 7, "word " * 36, "| a | " + "word " * 36 + "|", "- " + "word " * 36])
