@@ -5,6 +5,7 @@
 #include "ask/sources.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/time.h"
 #include "table/reader.h"
 
@@ -201,13 +202,6 @@ static const struct pb_shown_frame *innermost_own(const struct pb_shown_thread *
     return t->nframes ? &t->frames[0] : NULL;
 }
 
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struct known *k)
 {
     const struct pb_shown_thread *t = NULL;
@@ -233,7 +227,7 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
         snprintf(line->file, sizeof(line->file), "%s", frame->code->file);
         line->line = frame->line;
     }
-    uint64_t place = hash_text(hash_text(UINT64_C(0xcbf29ce484222325), line->file), line->function) ^
+    uint64_t place = pb_hash_text(pb_hash_text(PB_HASH_START, line->file), line->function) ^
                      (uint64_t)(uint32_t)line->line << 32;
     uint64_t now = pb_now_ns();
     bool first = !k->since;

@@ -1,26 +1,21 @@
 /* stacks_changes: how threads changed since they were read last; see stacks.h. */
 #include "ask/stacks.h"
+#include "base/hash.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t mix_text(uint64_t h, const char *text)
-{
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3ull;
-    return h;
-}
-
 /* A hash of what a thread was doing. By names, since code objects are numbered anew each time. */
 static uint64_t hash_stack(const struct pb_shown_thread *t)
 {
-    uint64_t h = t->nframes;
+    uint64_t h = PB_HASH_START;
 
-    for (size_t i = 0; i < t->nframes; i++)
-        h = mix_text(mix_text(h, t->frames[i].code->qualname), t->frames[i].code->file) * 0x100000001b3ull +
-            (uint64_t)t->frames[i].line;
+    for (size_t i = 0; i < t->nframes; i++) {
+        h = pb_hash_text(pb_hash_text(h, t->frames[i].code->qualname), t->frames[i].code->file);
+        h = pb_hash_bytes(h, &t->frames[i].line, sizeof(t->frames[i].line));
+    }
     for (size_t i = 0; i < t->nnatives; i++)
-        h = (h ^ t->natives[i].pc) * 0x100000001b3ull;
+        h = pb_hash_bytes(h, &t->natives[i].pc, sizeof(t->natives[i].pc));
     return h ^ (t->off_cpu ? (uint64_t)t->syscall + 7 : 0) << 40;
 }
 

@@ -2,6 +2,7 @@
 #include "ask/stackset_impl.h"
 
 #include "ask/stacks.h"
+#include "base/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -46,32 +47,21 @@ void pb_stackset_free(struct pb_stackset *set)
 
 /* --- identities: FNV-1a over the visible texts --- */
 
-#define FNV_START 0xcbf29ce484222325ull
-
-static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
-{
-    const unsigned char *p = bytes;
-
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 0x100000001b3ull;
-    return h;
-}
-
 static uint64_t hash_text(const struct pb_stackset *set, uint64_t h, uint32_t text)
 {
     const char *s = text == NO_TEXT ? "" : set->texts.at[text];
-    return hash_bytes(h, s, strlen(s) + 1);
+    return pb_hash_bytes(h, s, strlen(s) + 1);
 }
 
 static uint64_t frame_id(const struct pb_stackset *set, const struct set_frame *f)
 {
-    uint64_t h = hash_bytes(FNV_START, f->native ? "n" : "p", 1);
+    uint64_t h = pb_hash_bytes(PB_HASH_START, f->native ? "n" : "p", 1);
 
     h = hash_text(set, h, f->function);
     h = hash_text(set, h, f->file);
     h = hash_text(set, h, f->module);
-    h = hash_bytes(h, &f->line, sizeof(f->line));
-    return hash_bytes(h, &f->address, sizeof(f->address));
+    h = pb_hash_bytes(h, &f->line, sizeof(f->line));
+    return pb_hash_bytes(h, &f->address, sizeof(f->address));
 }
 
 /* --- putting things in once --- */
@@ -152,10 +142,10 @@ static int new_stack(struct pb_stackset *set, uint64_t id, const uint32_t *frame
 int pb_stackset_put_stack(struct pb_stackset *set, const uint32_t *frames, uint32_t n, bool apart,
                           uint32_t *ret)
 {
-    uint64_t id = hash_bytes(FNV_START, apart ? "a" : "f", 1);
+    uint64_t id = pb_hash_bytes(PB_HASH_START, apart ? "a" : "f", 1);
 
     for (uint32_t i = 0; i < n; i++)
-        id = hash_bytes(id, &set->frames[frames[i]].id, sizeof(id));
+        id = pb_hash_bytes(id, &set->frames[frames[i]].id, sizeof(id));
     for (uint64_t again = 0; again < SAME_ID_MAX; again++) {
         int r = pb_keys_intern(&set->stack_keys, &set->budget, id, again, ret);
         if (r == 0 && *ret >= set->nstacks)

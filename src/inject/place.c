@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "remote/openin.h"
 
 #define MAX_AGENT (64u << 20)
@@ -23,15 +24,13 @@ static const char *const folders[] = {"/tmp", "/var/tmp", "/dev/shm", "/run"};
 /* Not cryptographic: only gives a changed library another name. */
 static uint64_t hash_content(const unsigned char *data, size_t len)
 {
-    uint64_t h = 0xcbf29ce484222325ull, word;
+    uint64_t h = PB_HASH_START, word;
     for (; len >= 8; data += 8, len -= 8) {
         memcpy(&word, data, 8);
         h = (h ^ word) * 0x9e3779b97f4a7c15ull;
         h ^= h >> 29;
     }
-    while (len--)
-        h = (h ^ *data++) * 0x100000001b3ull;
-    return h;
+    return pb_hash_bytes(h, data, len);
 }
 
 static int read_all(int fd, void *buf, size_t len)

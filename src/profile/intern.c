@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define FIRST_CAP 1024
 
 struct pb_interned {
@@ -106,18 +108,9 @@ void pb_keys_done(struct pb_keys *keys)
     *keys = (struct pb_keys){0};
 }
 
-static uint64_t hash_text(const char *text)
-{
-    uint64_t h = 0xcbf29ce484222325ull;
-
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3ull;
-    return mix_bits(h);
-}
-
 static size_t text_slot(const struct pb_texts *t, const char *text)
 {
-    size_t i = (size_t)hash_text(text) & (t->cap - 1);
+    size_t i = (size_t)mix_bits(pb_hash_text(PB_HASH_START, text)) & (t->cap - 1);
 
     while (t->slots[i] && strcmp(t->at[t->slots[i] - 1], text) != 0)
         i = (i + 1) & (t->cap - 1);

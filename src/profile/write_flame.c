@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "profile/write.h"
 
 #include "profile_flame_css.h"
@@ -84,13 +85,9 @@ static const char *grouped(uint64_t n, char buf[32])
 /* The same function has the same shade in every picture. */
 static unsigned shade_of(const char *name, const char *file)
 {
-    uint32_t h = 2166136261u;
+    uint64_t h = pb_hash_text(pb_hash_text(PB_HASH_START, name), pb_profile_short_file(file));
 
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 16777619u;
-    for (file = pb_profile_short_file(file); *file; file++)
-        h = (h ^ (unsigned char)*file) * 16777619u;
-    return (h ^ h >> 15) % SHADES;
+    return (unsigned)((h ^ h >> 32) % SHADES);
 }
 
 static double share(const struct picture *pic, const struct pb_flame_node *node, int side)

@@ -2,6 +2,7 @@
  * events_impl.h. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/time.h"
 #include "print/records.h"
 #include "serve/errand.h"
@@ -126,15 +127,6 @@ static void publish(struct pb_events *ev, struct pb_topic *t, const char *data, 
 
 /* --- the thread: commands and what they print --- */
 
-static uint64_t digest(const char *text, size_t length)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 /* An answer that says the same as the one before is no event. */
 static void end_document(struct pb_events *ev, struct pb_topic *t)
 {
@@ -146,7 +138,7 @@ static void end_document(struct pb_events *ev, struct pb_topic *t)
 
     while (length && data[length - 1] == '\n')
         length--;
-    uint64_t hash = digest(data, length);
+    uint64_t hash = pb_hash_bytes(PB_HASH_START, data, length);
     t->answered = t->answered || length;
     if (length && hash != t->digest) {
         t->digest = hash;

@@ -7,6 +7,7 @@
  * end without the ranks that are held. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/time.h"
 #include "cli/cluster/said.h"
 
@@ -43,9 +44,7 @@ static void groups_done(struct groups *g)
 
 static uint64_t hash_text(uint64_t h, const char *text)
 {
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 1099511628211u;
-    return (h ^ '\t') * 1099511628211u;
+    return pb_hash_bytes(pb_hash_text(h, text), "\t", 1);
 }
 
 /* A line of tab-separated cells; they are cut apart. False: it is none. */
@@ -58,7 +57,7 @@ static bool read_group(char *line, int32_t rank, struct group *ret)
         cells[n++] = strsep(&at, "\t");
     if (n != CELLS || !cells[1][0] || strcmp(cells[1], "name") == 0)
         return false;
-    *ret = (struct group){.key = hash_text(hash_text(14695981039346656037u, cells[1]), cells[4]),
+    *ret = (struct group){.key = hash_text(hash_text(PB_HASH_START, cells[1]), cells[4]),
                           .rank = rank,
                           .issued = cells[8][0] ? strtoll(cells[8], NULL, 10) : -1,
                           .timeout = cells[6][0] ? strtod(cells[6], NULL) : -1,

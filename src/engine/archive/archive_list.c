@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "remote/runs.h"
 #include "table/reader.h"
 
@@ -20,21 +21,14 @@ enum { MAX_TEXT = 64 << 10 };
 int pb_archive_run_id(int arena_fd, char ret[PB_ARCHIVE_RUN])
 {
     struct pb_file_header h;
-    uint64_t hash = 14695981039346656037ull;
 
     ssize_t n = pread(arena_fd, &h, sizeof(h), 0);
     if (n != sizeof(h))
         return n < 0 ? -errno : -ENODATA;
     /* Unique for each arena: the machine's boot, the process, and the time of creation. */
-    const struct {
-        unsigned char boot[16];
-        uint64_t numbers[4];
-    } key = {.numbers = {h.pid, h.start_time, (uint64_t)h.mono_ns, (uint64_t)h.real_ns}};
-    const unsigned char *parts[] = {h.boot_id, (const unsigned char *)key.numbers};
-    const size_t sizes[] = {sizeof(h.boot_id), sizeof(key.numbers)};
-    for (int i = 0; i < 2; i++)
-        for (size_t k = 0; k < sizes[i]; k++)
-            hash = (hash ^ parts[i][k]) * 1099511628211ull;
+    const uint64_t numbers[] = {h.pid, h.start_time, (uint64_t)h.mono_ns, (uint64_t)h.real_ns};
+    uint64_t hash = pb_hash_bytes(PB_HASH_START, h.boot_id, sizeof(h.boot_id));
+    hash = pb_hash_bytes(hash, numbers, sizeof(numbers));
     snprintf(ret, PB_ARCHIVE_RUN, "%016llx", (unsigned long long)hash);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* members: see members.h. */
 #include "engine/worker/members.h"
 
+#include "base/hash.h"
 #include "engine/worker/duck.h"
 
 #include <errno.h>
@@ -25,9 +26,7 @@ void pb_members_done(struct pb_members *m)
 
 static uint32_t hash_of(const char *data, uint32_t length)
 {
-    uint64_t h = 14695981039346656037ull;
-    for (uint32_t i = 0; i < length; i++)
-        h = (h ^ (unsigned char)data[i]) * 1099511628211ull;
+    uint64_t h = pb_hash_bytes(PB_HASH_START, data, length);
     return (uint32_t)(h ^ h >> 32);
 }
 

@@ -1,5 +1,6 @@
 /* views: a view for every table of the catalog, kept between requests and recreated only when its columns
  * change: a new table of a process is visible to the next query, at no cost for the others. */
+#include "base/hash.h"
 #include "engine/worker/internal.h"
 
 #include "base/cleanup.h"
@@ -13,20 +14,13 @@
 #include <string.h>
 #include <strings.h>
 
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ ((const unsigned char *)data)[i]) * 1099511628211ull;
-    return h;
-}
-
 static uint64_t signature_of(const struct pb_catalog *c, const struct pb_cat_table *t)
 {
-    uint64_t h = hash_bytes(14695981039346656037ull, &c->ranks, 1);
+    uint64_t h = pb_hash_bytes(PB_HASH_START, &c->ranks, 1);
 
     for (unsigned i = 0; i < t->ncolumns; i++) {
-        h = hash_bytes(h, t->columns[i].name, strlen(t->columns[i].name) + 1);
-        h = hash_bytes(h, &t->columns[i].type, sizeof(t->columns[i].type));
+        h = pb_hash_bytes(h, t->columns[i].name, strlen(t->columns[i].name) + 1);
+        h = pb_hash_bytes(h, &t->columns[i].type, sizeof(t->columns[i].type));
     }
     return h ? h : 1;
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 enum {
     BLOCK = 64 << 10,
     FIRST_SLOTS = 256,
@@ -23,10 +25,8 @@ struct pb_name_block {
 
 static uint32_t hash_of(const char *text, size_t len)
 {
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ (unsigned char)text[i]) * 16777619u;
-    return h;
+    uint64_t h = pb_hash_bytes(PB_HASH_START, text, len);
+    return (uint32_t)(h ^ h >> 32);
 }
 
 static void *allot(struct pb_names *names, size_t len)
