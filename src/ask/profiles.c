@@ -9,6 +9,7 @@
 #include "ask/ask.h"
 #include "ask/settings.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "profile/store.h"
 #include "profile/write.h"
@@ -59,9 +60,7 @@ static void read_title(pid_t pid, char *ret, size_t size)
 
     pb_redact_cmdline(pid, text, sizeof(text));
     const char *program = memrchr(text, '/', strcspn(text, " "));
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < ' ')
-            *p = ' ';
+    pb_text_clean(text);
     if (!text[0])
         snprintf(ret, size, "process %d", (int)pid);
     else

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "remote/core.h"
 #include "remote/source_agent.h"
@@ -38,9 +39,7 @@ static void read_command(struct pb_stacks *s)
         core_command(core, s->command, sizeof(s->command));
     else
         pb_redact_cmdline(s->pid, s->command, sizeof(s->command));
-    for (char *p = s->command; *p; p++)
-        if ((unsigned char)*p < ' ')
-            *p = ' ';
+    pb_text_clean(s->command);
 }
 
 static int open_source(const struct pb_target *target, struct pb_stacks *s, struct pb_err *err)

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
+#include "base/text.h"
 #include "control/identity.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
@@ -33,14 +34,6 @@ void pb_targets_done(struct pb_targets *targets)
     *targets = (struct pb_targets){0};
 }
 
-/* Removes control characters: a command line or an environment is another user's text. */
-static void remove_controls(char *text)
-{
-    for (unsigned char *p = (unsigned char *)text; *p; p++)
-        if (*p < 0x20 || *p == 0x7f)
-            *p = '?';
-}
-
 void pb_target_label(pid_t pid, char *ret, size_t size)
 {
     _cleanup_free_ char *environment = NULL;
@@ -53,7 +46,7 @@ void pb_target_label(pid_t pid, char *ret, size_t size)
     pb_identity_read(environment, len, &id);
     if (id.value[PB_ID_RANK][0])
         snprintf(ret, size, "rank %s", id.value[PB_ID_RANK]);
-    remove_controls(ret);
+    pb_text_clean(ret);
 }
 
 int32_t pb_label_rank(const char *label)
@@ -201,7 +194,7 @@ static int name_candidates(const struct pb_targets *t, const char *pattern, stru
 
     for (size_t i = 0; i < t->n && len + 60 < sizeof(list); i++) {
         pb_redact_cmdline(t->at[i].pid, command, sizeof(command));
-        remove_controls(command);
+        pb_text_clean(command);
         len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%d (%s)", i ? ", " : "", (int)t->at[i].pid,
                                 command);
     }

@@ -6,6 +6,7 @@
 #include "ask/stacks.h"
 #include "ask/waits.h"
 #include "base/procfs.h"
+#include "base/text.h"
 #include "base/time.h"
 
 #include <sched.h>
@@ -18,18 +19,10 @@
 #define NAME_SIZE     160
 #define CIRCLE_MAX    16
 
-/* Names are the target's. */
-static void drop_controls(char *text)
-{
-    for (char *p = text; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = '?';
-}
-
 const char *pb_stacks_thread_name(const struct pb_shown_thread *t, char *buf, size_t size)
 {
     snprintf(buf, size, "thread %d \"%s\"", (int)t->native.tid, t->name[0] ? t->name : t->native.name);
-    drop_controls(buf);
+    pb_text_clean(buf);
     return buf;
 }
 
@@ -126,7 +119,7 @@ static int put_group(const struct pb_wait *w, char *ret, size_t size)
     char ranks[PB_WAIT_ABSENT], name[PB_WAIT_GROUP];
 
     snprintf(name, sizeof(name), "%s", w->group);
-    drop_controls(name);
+    pb_text_clean(name);
     pb_wait_put_ranks(w->group_ranks, w->ngroup_ranks, ranks, sizeof(ranks));
     return snprintf(ret, size,
                     w->ngroup_ranks == 0   ? " of group %s"
@@ -207,7 +200,7 @@ static bool describe_held(const struct pb_stacks *s, size_t main, char *ret, siz
             len += (size_t)snprintf(ret + len, size - len, "; ");
             snprintf(ret + len, size - len, ways[i][1], (int)s->pid, (int)s->pid);
         }
-    drop_controls(ret);
+    pb_text_clean(ret);
     return true;
 }
 

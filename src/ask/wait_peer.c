@@ -6,6 +6,7 @@
 #include "ask/waits.h"
 #include "base/cleanup.h"
 #include "base/procfs.h"
+#include "base/text.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -231,7 +232,5 @@ void pb_wait_peer(pid_t pid, struct pb_wait *w)
         w->kind = PB_WAIT_FILE;
         snprintf(w->text, sizeof(w->text), "%s", link);
     }
-    for (char *p = w->text; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = '?';
+    pb_text_clean(w->text);
 }

@@ -1,4 +1,5 @@
 /* ask: one part of a question: its links, and what comes over them; see ask_part.h. */
+#include "base/text.h"
 #include "cluster/ask_part.h"
 
 #include "base/cleanup.h"
@@ -87,9 +88,7 @@ static void settle(struct pb_ask_part *a, ssize_t node, enum pb_node_state state
     r->state = state;
     r->ms = ms_since(a->begun);
     snprintf(r->why, sizeof(r->why), "%s", why);
-    for (char *p = r->why; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = ' ';
+    pb_text_clean(r->why);
     if (state == PB_NODE_ANSWERED) {
         a->answered++;
         a->result->answered++;

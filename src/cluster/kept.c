@@ -10,6 +10,7 @@
  *
  * The file is the user's own, but it may be cut short, edited, or of another release: anything that is not
  * as above is refused with its line. */
+#include "base/text.h"
 #include "cluster/cluster.h"
 
 #include "base/cleanup.h"
@@ -142,9 +143,8 @@ static int take_line(struct pb_cluster *c, char *line)
     if (!rest)
         return -EBADMSG;
     *rest++ = '\0';
-    for (const char *p = rest; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            return -EBADMSG;
+    if (!pb_text_is_clean(rest))
+        return -EBADMSG;
     char *text = field_of(c, line);
     if (text || strcmp(line, "name") == 0) {
         size_t most = text ? PB_CLUSTER_TEXT : PB_CLUSTER_NAME;

@@ -1,4 +1,5 @@
 /* wire_reader: the asking end of an answer; see wire.h. Takes any bytes at all. */
+#include "base/text.h"
 #include "cluster/wire.h"
 
 #include "cluster/base64.h"
@@ -40,9 +41,7 @@ static void copy_line(char *ret, size_t size, const void *from, size_t n)
     n = n < size - 1 ? n : size - 1;
     memcpy(ret, from, n);
     ret[n] = '\0';
-    for (char *p = ret; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = '?';
+    pb_text_clean(ret);
 }
 
 static int refuse(struct pb_answer_reader *r, int code, const char *why)

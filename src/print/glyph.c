@@ -1,7 +1,7 @@
 /* glyph: see glyph.h. The tables are the common ranges of Unicode 15, joined across unassigned characters. */
 #include "print/glyph.h"
 
-#include "table/reader.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,10 +47,6 @@ static const struct range marks[] = {
     {0x3099, 0x309a}, {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0x1f3fb, 0x1f3ff}, {0xe0100, 0xe01ef},
 };
 
-/* Characters that change the direction of writing, or that a terminal may take for the end of a line. */
-static const struct range turns[] = {{0x061c, 0x061c}, {0x200e, 0x200f}, {0x2028, 0x202e},
-                                     {0x2066, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}};
-
 static bool within(const struct range *ranges, size_t n, uint32_t code)
 {
     size_t low = 0;
@@ -69,22 +65,6 @@ static bool within(const struct range *ranges, size_t n, uint32_t code)
 
 #define WITHIN(ranges, code) within(ranges, sizeof(ranges) / sizeof((ranges)[0]), code)
 
-/* Length of the UTF-8 sequence at p; 0: not valid. */
-static size_t sequence_length(const unsigned char *p, size_t left)
-{
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    return n <= left && pb_utf8_valid((const char *)p, n) ? n : 0;
-}
-
-static uint32_t decode(const unsigned char *p, size_t n)
-{
-    uint32_t code = n == 1 ? p[0] : p[0] & (0x7fu >> n);
-
-    for (size_t i = 1; i < n; i++)
-        code = code << 6 | (p[i] & 0x3f);
-    return code;
-}
-
 static void show_number(struct pb_glyph *g, const char *format, uint32_t number)
 {
     g->columns = (unsigned)snprintf(g->shown, sizeof(g->shown), format, number);
@@ -92,16 +72,15 @@ static void show_number(struct pb_glyph *g, const char *format, uint32_t number)
 
 void pb_glyph_read(const char *text, size_t left, struct pb_glyph *ret)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    size_t n = sequence_length(p, left);
-    uint32_t code = n ? decode(p, n) : p[0];
+    uint32_t code = (unsigned char)text[0];
+    size_t n = pb_utf8_read(text, left, &code);
 
     *ret = (struct pb_glyph){.bytes = n ? n : 1, .columns = 1};
     if (code == '\n' || code == '\t' || code == '\r')
         show_number(ret, "\\%c", code == '\n' ? 'n' : code == '\t' ? 't' : 'r');
-    else if (n == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0))
+    else if (n == 0 || pb_text_is_control(code))
         show_number(ret, "\\x%02x", code);
-    else if (WITHIN(turns, code))
+    else if (pb_text_is_turn(code))
         show_number(ret, "\\u%04x", code);
     else {
         memcpy(ret->shown, text, n);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "profile/intern.h"
 #include "profile/interpreter.h"
@@ -132,12 +133,9 @@ static uint32_t intern_text(struct pb_profile *p, const char *text)
     /* Cut at a character boundary. */
     while (text[len] && len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80)
         len--;
-    bool valid = pb_utf8_valid(text, len);
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        clean[i] = c < ' ' || c == 0x7f || (c >= 0x80 && !valid) ? '?' : text[i];
-    }
+    memcpy(clean, text, len);
     clean[len] = '\0';
+    pb_text_clean(clean);
     return pb_texts_intern(&p->texts, &p->budget, clean, &id) < 0 ? PB_PROFILE_NONE : id;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "control/client.h"
 #include "control/message.h"
 #include "remote/procinfo.h"
@@ -69,9 +70,9 @@ static void copy_note(const struct pb_field *text, char *note)
 {
     size_t n = text->size < NOTE_SIZE - 1 ? text->size : NOTE_SIZE - 1;
 
-    for (size_t i = 0; i < n; i++)
-        note[i] = (char)(text->data[i] < ' ' || text->data[i] > '~' ? '?' : text->data[i]);
+    memcpy(note, text->data, n);
     note[n] = '\0';
+    pb_text_clean(note);
 }
 
 /* Asks on a connection after its HELLO. */

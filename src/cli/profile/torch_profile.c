@@ -7,8 +7,10 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/replace.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
@@ -150,9 +152,8 @@ static uint64_t hash_of(const struct pb_json *j, uint32_t node, const char *key,
 {
     uint32_t at = pb_json_get(j, node, key);
 
-    for (uint32_t i = 0; at && i < j->nodes[at].length; i++)
-        hash = (hash ^ (unsigned char)j->nodes[at].at[i]) * UINT64_C(0x100000001b3);
-    return hash * 31 + 7;
+    hash = at ? pb_hash_bytes(hash, j->nodes[at].at, j->nodes[at].length) : hash;
+    return pb_hash_bytes(hash, "", 1); /* the end of the value */
 }
 
 static int by_track_and_time(const void *a, const void *b)
@@ -203,7 +204,7 @@ static size_t take_slices(const struct pb_json *j, struct slice **ret)
                 return 0;
             *ret = more;
         }
-        uint64_t track = hash_of(j, e, "tid", hash_of(j, e, "pid", UINT64_C(0xcbf29ce484222325)));
+        uint64_t track = hash_of(j, e, "tid", hash_of(j, e, "pid", PB_HASH_START));
         (*ret)[n++] = (struct slice){j->nodes[kind].at,
                                      j->nodes[name].at,
                                      j->nodes[kind].length,
@@ -255,8 +256,10 @@ static size_t join_names(struct slice *s, size_t n)
 
 static void put_span(FILE *to, const char *text, uint32_t length)
 {
-    for (uint32_t i = 0; i < length && i < 400; i++)
-        putc((unsigned char)text[i] < ' ' ? ' ' : text[i], to);
+    char line[400];
+
+    snprintf(line, sizeof(line), "%.*s", (int)length, text);
+    fwrite(line, 1, pb_text_clean(line), to);
     putc('\t', to);
 }
 

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "remote/python/value.h"
 
 enum {
@@ -25,10 +26,7 @@ static bool read_name(struct pb_py *py, uint64_t addr, char *ret, size_t size)
         if (pb_source_read(py->source, addr, ret, want) == 0)
             break;
     }
-    for (char *p = ret; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
-            *p = '?';
-    return ret[0];
+    return pb_text_clean(ret) > 0;
 }
 
 /* The name of a type without the modules before it. */
@@ -59,9 +57,8 @@ static bool read_text(struct pb_py *py, uint64_t addr, char *ret, size_t size)
 {
     int n = addr ? pb_py_text(py, addr, ret, size, NULL) : -1;
 
-    for (int i = 0; i < n; i++)
-        if ((unsigned char)ret[i] < ' ' || ret[i] == 127)
-            ret[i] = '?';
+    if (n > 0)
+        pb_text_clean(ret);
     return n > 0;
 }
 

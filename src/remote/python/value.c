@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "remote/python/dict.h"
 
 #define DIGITS_MAX                                                                                           \
@@ -323,9 +324,8 @@ static int read_type(struct pb_py *py, uint64_t addr, uint64_t *ret_flags, char 
         if (pb_source_read(py->source, at, name, want) == 0)
             break;
     }
-    for (char *p = name; r == 0 && *p; p++)
-        if ((unsigned char)*p < ' ')
-            *p = '?';
+    if (r == 0)
+        pb_text_clean(name);
     return r;
 }
 
