@@ -2,6 +2,7 @@
 #include "ask/apart.h"
 
 #include "base/cleanup.h"
+#include "base/null.h"
 #include "base/retry.h"
 
 #include <errno.h>
@@ -171,9 +172,7 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
     if (channel != CHANNEL && dup3(channel, CHANNEL, O_CLOEXEC) < 0)
         _exit(1);
     /* Nor its output: who reads that from a pipe would wait for a child that the kernel cannot end. */
-    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null >= 0)
-        dup3(null, STDOUT_FILENO, 0);
+    pb_null_over(STDOUT_FILENO, STDOUT_FILENO);
     syscall(SYS_close_range, CHANNEL + 1, ~0u, 0);
     room->channel = CHANNEL;
     if (ask) {

@@ -5,6 +5,7 @@
 #include "ask/targets.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/program.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,28 +19,12 @@ enum {
     LOADING_MS = 700 * 1000 /* longer than an injection waits for a library that loads (inject/follow.c) */
 };
 
-/* The folder that holds bin/. */
-static int find_prefix(char ret[PATH_SIZE])
-{
-    ssize_t n = readlink("/proc/self/exe", ret, PATH_SIZE - 1);
-    if (n <= 0)
-        return -ENOENT;
-    ret[n] = '\0';
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(ret, '/');
-        if (!slash)
-            return -ENOENT;
-        *slash = '\0';
-    }
-    return 0;
-}
-
 /* The folder of the agents. */
 static int find_agents(char ret[PATH_SIZE + 32], struct pb_err *err)
 {
     char top[PATH_SIZE] = "";
 
-    int r = find_prefix(top);
+    int r = pb_program_prefix(top, sizeof(top));
     snprintf(ret, PATH_SIZE + 32, "%s/lib/probing", top);
     if (r == 0)
         r = access(ret, R_OK | X_OK) < 0 ? -errno : 0;
@@ -80,7 +65,7 @@ static bool find_python(char ret[PATH_SIZE + 64])
 {
     char top[PATH_SIZE], file[PATH_SIZE + 96];
 
-    if (find_prefix(top) < 0 || !is_build_tree(top))
+    if (pb_program_prefix(top, sizeof(top)) < 0 || !is_build_tree(top))
         return false;
     snprintf(ret, PATH_SIZE + 64, "%s/../../python/probing", top);
     snprintf(file, sizeof(file), "%s/_remote.py", ret);
@@ -91,7 +76,7 @@ int pb_parts_launch(char *ret, size_t size, struct pb_err *err)
 {
     char top[PATH_SIZE], file[PATH_SIZE + 96];
 
-    int r = find_prefix(top);
+    int r = pb_program_prefix(top, sizeof(top));
     if (r == 0) {
         snprintf(ret, size, is_build_tree(top) ? "%s/../../python/launch" : "%s/lib/probing/python/launch",
                  top);

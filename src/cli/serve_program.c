@@ -2,6 +2,8 @@
 #include "cli/serve_program.h"
 
 #include "base/err.h"
+#include "base/null.h"
+#include "base/program.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -17,15 +19,7 @@ enum { PATH_SIZE = 4096 };
 
 int pb_serve_path(char *ret, size_t size)
 {
-    static const char name[] = "probing-serve";
-    ssize_t n = readlink("/proc/self/exe", ret, size - sizeof(name));
-
-    if (n < 0 || (size_t)n >= size - sizeof(name))
-        return n < 0 ? -errno : -ENAMETOOLONG;
-    ret[n] = '\0';
-    char *slash = strrchr(ret, '/');
-    strcpy(slash ? slash + 1 : ret, name);
-    return 0;
+    return pb_program_beside("probing-serve", ret, size);
 }
 
 int pb_serve_become(const char *const *words, struct pb_err *err)
@@ -70,7 +64,7 @@ static void run_service(const char *const *words)
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+        pb_null_over(STDOUT_FILENO, STDOUT_FILENO);
         int r = pb_serve_become(words, &err);
         pb_put_between(stderr, "probing: serve: ", pb_err_text(&err, r), "\n");
         fflush(stderr);

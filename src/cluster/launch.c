@@ -2,6 +2,7 @@
  *
  * Nothing of ours runs on a node before, and nothing stays: the launcher starts `probing cluster answer`
  * there with the user's own rights, which reads questions from its standard input until that ends. */
+#include "base/null.h"
 #include "cluster/link.h"
 
 #include "base/cleanup.h"
@@ -312,18 +313,14 @@ int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_laun
 /* Its own session, and no descriptor of ours but that of its errors. */
 static void become_held(const char *const *words, char *const *environment, int errors)
 {
-    int null = open("/dev/null", O_RDWR);
     sigset_t none;
 
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
     setsid();
-    dup2(null, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO);
+    pb_null_over(STDIN_FILENO, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
-    if (null > STDERR_FILENO)
-        close(null);
     execvpe(words[0], (char *const *)words, environment);
     dprintf(STDERR_FILENO, "%s cannot be started: %s\n", words[0], strerror(errno));
 }

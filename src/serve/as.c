@@ -2,6 +2,7 @@
 #include "serve/as.h"
 
 #include "base/cleanup.h"
+#include "base/program.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +27,7 @@
 char *const *pb_as_command(const struct pb_as *as, char *const *argv, char *words[PB_AS_WORDS],
                            struct pb_as_text *text)
 {
-    static char self[] = "/proc/self/exe", name[] = "--as";
+    static char self[] = PB_PROGRAM_SELF, name[] = "--as";
     size_t n = 0;
 
     if (!as->uid)

@@ -4,6 +4,7 @@
  * ended, so that the asking end can tell ranks which say the same from those which do not. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/null.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/cluster/answer.h"
@@ -53,8 +54,7 @@ static int start_child(const struct pb_cluster_rank *rank, const char *const *wo
         line[2] = target;
         for (size_t i = 0; i < nwords; i++)
             line[n++] = words[i];
-        int null = open("/dev/null", O_RDONLY);
-        dup2(null, STDIN_FILENO);
+        pb_null_over(STDIN_FILENO, STDIN_FILENO);
         int status = pb_run_line((int)n, (char **)line);
         fflush(NULL);
         _exit(status);

@@ -2,6 +2,7 @@
 #include "ask/archive_parts.h"
 #include "ask/settings.h"
 #include "base/cleanup.h"
+#include "base/null.h"
 #include "base/procfs.h"
 #include "base/retry.h"
 #include "cli/cli.h"
@@ -351,13 +352,12 @@ static pid_t go_to_background(struct job *job, struct pb_err *err)
 
     snprintf(path, sizeof(path), "%s/log", place_of(job));
     int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    pid_t pid = log < 0 || null < 0 ? -1 : fork();
+    pid_t pid = log < 0 ? -1 : fork();
     if (pid < 0)
         pb_fail(err, -errno, "cannot start a process in the background: %s", strerror(errno));
     if (pid == 0) {
         setsid();
-        dup2(null, STDIN_FILENO);
+        pb_null_over(STDIN_FILENO, STDIN_FILENO);
         dup2(log, STDOUT_FILENO);
         dup2(log, STDERR_FILENO);
         if (chdir("/") < 0)
@@ -367,8 +367,6 @@ static pid_t go_to_background(struct job *job, struct pb_err *err)
     }
     if (log >= 0)
         close(log);
-    if (null >= 0)
-        close(null);
     return pid;
 }
 

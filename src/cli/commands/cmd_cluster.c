@@ -1,6 +1,7 @@
 /* cluster: finds the nodes and ranks of a job and keeps them, so that -t cluster is all of it. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/program.h"
 #include "cli/cli.h"
 #include "cli/cluster/answer.h"
 #include "cli/cluster/job.h"
@@ -54,16 +55,10 @@ static int set_option(const struct pb_call *call, const char *option, char *to, 
 
 static int set_program(struct pb_cluster *c, struct pb_err *err)
 {
-    char path[4096];
+    int r = c->program[0] ? 0 : pb_program_path(c->program, sizeof(c->program));
 
-    if (c->program[0])
-        return 0;
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-    if (n <= 0 || n >= PB_CLUSTER_TEXT)
-        return pb_fail(err, -ENAMETOOLONG, "where this program is cannot be told (give --program)");
-    path[n] = '\0';
-    strcpy(c->program, path);
-    return 0;
+    return r < 0 ? pb_fail(err, r, "cannot find the probing executable: %s (give --program)", strerror(-r))
+                 : 0;
 }
 
 /* By its whole path: later commands may be given elsewhere. */

@@ -12,6 +12,7 @@
 #include "ask/profile_recorder.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/null.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/profile/profile_run.h"
@@ -89,12 +90,9 @@ static void print_summary(const struct pb_profile_recorder *r)
 
 static void leave_terminal(void)
 {
-    _cleanup_close_ int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
     setsid();
     fflush(stdout);
-    for (int fd = 0; null >= 0 && fd < 3; fd++)
-        dup2(null, fd);
+    pb_null_over(0, 2);
 }
 
 /* The child opens everything, since only the process that opened a target can trace it, and reports the

@@ -8,6 +8,7 @@
 #include "ask/parts.h"
 #include "ask/stacks.h"
 #include "base/err.h"
+#include "base/null.h"
 #include "cli/cli.h"
 #include "control/message.h"
 
@@ -288,13 +289,8 @@ static int begin_keeping(struct keeper *k, struct pb_err *err)
 /* Detaches from the command: no terminal, none of its descriptors, a session of its own. */
 static void leave_caller(void)
 {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
     setsid();
-    for (int fd = 0; fd <= 2; fd++)
-        dup2(null, fd);
-    if (null > 2)
-        close(null);
+    pb_null_over(0, 2);
     if (chdir("/") < 0) {
         /* On failure a folder stays busy, no more. */
     }

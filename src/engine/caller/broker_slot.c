@@ -8,7 +8,10 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/hash.h"
+#include "base/null.h"
 #include "base/own_folder.h"
+#include "base/program.h"
 #include "base/retry.h"
 #include "control/rundir.h"
 
@@ -37,18 +40,15 @@ static unsigned count_slots(void)
 static int worker_path(char ret[PATH_SIZE], uint64_t *ret_id, struct pb_err *err)
 {
     const char *set = secure_getenv("PROBING_SQL_WORKER");
-    char self[PATH_SIZE - 32];
     struct stat st;
+    int r = 0;
 
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash)
-        *slash = '\0';
     if (set && *set)
         snprintf(ret, PATH_SIZE, "%s", set);
     else
-        snprintf(ret, PATH_SIZE, "%s/probing-sql", self);
+        r = pb_program_beside("probing-sql", ret, PATH_SIZE);
+    if (r < 0)
+        return pb_fail(err, r, "cannot find the probing executable: %s", strerror(-r));
     if (stat(ret, &st) < 0 || access(ret, X_OK) < 0)
         return pb_fail(err, -ENOENT, "%s not found (this installation is incomplete; install it again)", ret);
     *ret_id = (uint64_t)st.st_ino * 1000003 ^ (uint64_t)st.st_mtim.tv_sec * 1000000007 ^
@@ -67,13 +67,8 @@ static void exec_worker(const char *path, const char *mode, int fd, const char *
     static char *const environment[] = {"TZ=UTC", "LC_ALL=C", NULL};
     char *arguments[] = {"probing-sql", (char *)mode, "3", (char *)argument, NULL};
 
-    /* In some containers only root may write to /dev/null. The worker outlives this process and must not
-     * keep its pipes: whoever reads them would wait for the worker's end. */
-    int null = open("/dev/null", O_RDWR);
-    if (null < 0)
-        null = open("/", O_PATH);
-    for (int i = 0; i < 3; i++)
-        dup2(null, i);
+    /* The worker outlives this process and must not keep its pipes: a reader would wait for its end. */
+    pb_null_over(0, 2);
     if (fd == WORKER_FD)
         fcntl(fd, F_SETFD, 0);
     else
@@ -257,8 +252,7 @@ int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64
     if (dir < 0)
         return take_private(ret, path, archive, err);
     /* A worker that may read an archive never serves queries without one, nor those of another. */
-    for (const char *p = archive; p && *p; p++)
-        id = (id ^ (unsigned char)*p) * 1099511628211ull;
+    id = archive ? pb_hash_text(id, archive) : id;
     _cleanup_close_ int lock = wait_for_slot(dir, deadline, cancel, &slot);
     if (lock == -ECANCELED)
         return pb_fail(err, lock, "stopped");

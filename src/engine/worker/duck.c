@@ -2,6 +2,7 @@
 #include "engine/worker/duck.h"
 
 #include "base/err.h"
+#include "base/program.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,19 +17,12 @@ struct pb_duck duck;
 /* The library of PREFIX/bin/probing-sql is PREFIX/lib/probing/libduckdb.so. */
 static int own_library(char ret[PATH_SIZE])
 {
-    char exe[PATH_SIZE - 64];
+    char prefix[PATH_SIZE - 64];
 
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    if (n <= 0)
-        return -ENOENT;
-    exe[n] = '\0';
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(exe, '/');
-        if (!slash)
-            return -ENOENT;
-        *slash = '\0';
-    }
-    snprintf(ret, PATH_SIZE, "%s/lib/probing/libduckdb.so", exe);
+    int r = pb_program_prefix(prefix, sizeof(prefix));
+    if (r < 0)
+        return r;
+    snprintf(ret, PATH_SIZE, "%s/lib/probing/libduckdb.so", prefix);
     return access(ret, R_OK) < 0 ? -errno : 0;
 }
 

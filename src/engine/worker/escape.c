@@ -5,6 +5,7 @@
 #ifdef PROBING_TEST_ESCAPE
 #include "engine/worker/escape.h"
 
+#include "base/program.h"
 #include "engine/worker/duck.h"
 
 #include <errno.h>
@@ -71,7 +72,7 @@ static long attempt_call(const char *what)
     TRY("mkdir", syscall(SYS_mkdirat, AT_FDCWD, "/tmp/probing-escape", 0700))
     TRY("rename", syscall(SYS_renameat2, AT_FDCWD, "/tmp/a", AT_FDCWD, "/tmp/b", 0))
     TRY("stat", syscall(SYS_newfstatat, AT_FDCWD, "/etc/passwd", &st, 0))
-    TRY("readlink", syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", text, sizeof(text)))
+    TRY("readlink", syscall(SYS_readlinkat, AT_FDCWD, PB_PROGRAM_SELF, text, sizeof(text)))
     TRY("chdir", syscall(SYS_chdir, "/tmp"))
     TRY("chmod", syscall(SYS_fchmodat, AT_FDCWD, "/tmp", 0777))
     TRY("socket", syscall(SYS_socket, AF_INET, SOCK_STREAM, 0))
