@@ -1,5 +1,6 @@
 /* http: a question to a service, as one request; see link.h. What answers may be anything that listens there.
  */
+#include "base/host_port.h"
 #include "cluster/link.h"
 #include "cluster/own_service.h"
 
@@ -19,16 +20,13 @@ enum { HEAD_MAX = 32 * 1024 };
 int pb_link_connect(const char *address, int *ret_fd)
 {
     char host[PB_CLUSTER_TEXT];
-    const char *colon = strrchr(address, ':');
+    const char *port;
     /* The file has numbers, never names: a name server that is slow would hold up all. */
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
 
-    if (!colon)
-        return -EINVAL;
-    bool brackets = address[0] == '[' && colon > address + 1 && colon[-1] == ']';
-    snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - (brackets ? 2 : 0), address + brackets);
-    if (getaddrinfo(host, colon + 1, &hints, &found) != 0)
+    if (pb_host_port_split(address, host, sizeof(host), &port) < 0 || !port ||
+        getaddrinfo(host, port, &hints, &found) != 0)
         return -EINVAL;
     int r = 0, fd = pb_own_service_connect(found->ai_addr, found->ai_addrlen, SOCK_NONBLOCK);
     if (fd >= 0) {

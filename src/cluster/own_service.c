@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/host_port.h"
 #include "base/own_folder.h"
 #include "control/relay.h"
 
@@ -78,30 +79,17 @@ void pb_own_service_token(char ret[PB_SERVICE_TOKEN])
 int pb_service_resolve(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size,
                        struct pb_err *err)
 {
-    char host[256] = "127.0.0.1", port[16] = "0";
+    char host[256] = "";
+    const char *port = NULL;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
                     *found = NULL;
 
-    if (text) {
-        const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
-        bool number = strspn(text, "0123456789") == strlen(text);
-        if (bracket && colon && colon < bracket)
-            colon = NULL;
-        if (number)
-            snprintf(port, sizeof(port), "%s", text);
-        else
-            snprintf(host, sizeof(host), "%.*s", (int)(colon ? colon - text : (long)strlen(text)), text);
-        if (!number && colon)
-            snprintf(port, sizeof(port), "%s", colon + 1);
-        size_t n = strlen(host);
-        if (host[0] == '[' && host[n - 1] == ']') {
-            memmove(host, host + 1, n - 2);
-            host[n - 2] = '\0';
-        }
-    }
+    if (text && pb_host_port_split(text, host, sizeof(host), &port) < 0)
+        return pb_fail(err, -EINVAL, "%.200s is no address to listen at (HOST:PORT)", text);
+    port = port ? port : "0";
     if (strspn(port, "0123456789") == strlen(port) && strtoul(port, NULL, 10) > 65535)
         return pb_fail(err, -EINVAL, "%.200s is no address to listen at: ports end at 65535", text);
-    int r = getaddrinfo(host, port, &hints, &found);
+    int r = getaddrinfo(host[0] ? host : "127.0.0.1", port, &hints, &found);
     if (r != 0)
         return pb_fail(err, -EINVAL, "%.200s is no address to listen at: %s (HOST:PORT)", text,
                        gai_strerror(r));
@@ -130,16 +118,14 @@ bool pb_service_is_at(const char *url, const struct sockaddr *at, socklen_t size
     const struct sockaddr_in *v4 = (const void *)at;
     const struct sockaddr_in6 *v6 = (const void *)at;
     bool is4 = at->sa_family == AF_INET;
-    const char *host = strstr(url, "://"), *colon = strrchr(url, ':');
+    const char *host = strstr(url, "://"), *port;
     char text[PB_SERVICE_PATH];
     unsigned char number[sizeof(struct in6_addr)], zero[sizeof(struct in6_addr)] = {0};
 
-    if (!host || (!is4 && at->sa_family != AF_INET6) || colon <= host + 2 ||
-        strtoul(colon + 1, NULL, 10) != ntohs(is4 ? v4->sin_port : v6->sin6_port))
+    if (!host || (!is4 && at->sa_family != AF_INET6) ||
+        pb_host_port_split(host + 3, text, sizeof(text), &port) < 0 || !port ||
+        strtoul(port, NULL, 10) != ntohs(is4 ? v4->sin_port : v6->sin6_port))
         return false;
-    host += 3;
-    bool brackets = host[0] == '[';
-    snprintf(text, sizeof(text), "%.*s", (int)(colon - host) - 2 * brackets, host + brackets);
     const void *wanted = is4 ? (const void *)&v4->sin_addr : (const void *)&v6->sin6_addr;
     size_t n = is4 ? sizeof(v4->sin_addr) : sizeof(v6->sin6_addr);
     if (inet_pton(at->sa_family, text, number) == 1 && memcmp(number, zero, n) != 0)

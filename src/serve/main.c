@@ -5,7 +5,10 @@
 #include "base/children.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/host_port.h"
 #include "base/limits.h"
+#include "base/null.h"
+#include "base/program.h"
 #include "cluster/own_service.h"
 #include "print/outlet.h"
 #include "serve/as.h"
@@ -38,15 +41,6 @@ struct options {
     bool background;
     struct pb_watch_plan watch;
 };
-
-static bool is_loopback(const struct sockaddr_storage *at)
-{
-    const struct sockaddr_in *v4 = (const void *)at;
-    const struct sockaddr_in6 *v6 = (const void *)at;
-
-    return at->ss_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
-                                    : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
 
 static bool is_wildcard(const struct sockaddr_storage *at)
 {
@@ -113,7 +107,7 @@ static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_u
         add_name(s, name);
     snprintf(ret_url, size, at.ss_family == AF_INET6 && !named ? "%s://[%s]:%s" : "%s://%s:%s",
              o->cert ? "https" : "http", named ? name : host, port);
-    if (!is_loopback(&at) && !o->cert)
+    if (!pb_is_loopback((const struct sockaddr *)&at) && !o->cert)
         fprintf(stderr, "probing: serve: beyond this machine and without TLS the token can be read on the "
                         "way (--cert and --key, or ssh -L)\n");
     return fd;
@@ -156,11 +150,10 @@ static int listen_shared(const char *path, struct pb_err *err)
 /* `probing`, beside this program. */
 static int find_program(struct pb_service *s, struct pb_err *err)
 {
-    ssize_t n = readlink("/proc/self/exe", s->program, sizeof(s->program) - 16);
+    int r = pb_program_beside("probing", s->program, sizeof(s->program));
 
-    s->program[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(s->program, '/');
-    snprintf(slash ? slash + 1 : s->program, 16, "probing");
+    if (r < 0)
+        return pb_fail(err, r, "cannot find the probing executable: %s", strerror(-r));
     return access(s->program, X_OK) == 0
                ? 0
                : pb_fail(err, -ENOENT, "%s is not there (this installation is incomplete; install it again)",
@@ -173,15 +166,10 @@ static void say_address(const char *url, const struct pb_service *s)
     fflush(stdout);
 }
 
-/* The address is said: whoever reads our output must not wait for its end. */
+/* The address is printed: a reader of our output must see its end. */
 static void leave_terminal(int ready)
 {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    for (int i = 0; null >= 0 && i < 3; i++)
-        dup2(null, i);
-    if (null >= 0)
-        close(null);
+    pb_null_over(0, 2);
     (void)!write(ready, "", 1);
     close(ready);
 }

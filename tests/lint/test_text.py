@@ -132,8 +132,3 @@ def test_sequences_for_a_terminal_begin_with_the_tag_of_the_outlet():
     own = {"src/print/outlet.c", "src/cli/profile/profile_screen.c", "src/cli/line/line_draw.c", "src/cli/line/line_edit.c", "src/cli/line/line_keys.c"}
     wrong = [str(path) for path in files("src/*.c", "src/*.h") if r'\033' in text(path) and str(path) not in own | {"src/print/outlet.h"}]
     assert not wrong, wrong
-
-
-def test_hashes_begin_with_the_constants_of_fnv():
-    wrong = [str(path) for path in files("src/*.c", "src/*.h") if re.search(r"\b14695981039(?!346656037(?:\D|ull))\d*|(?i:0xcbf29ce4(?!84222325))", text(path))]
-    assert not wrong, wrong

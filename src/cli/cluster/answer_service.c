@@ -5,6 +5,8 @@
  * cluster has the cluster's mark in its environment, by which it is known again. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/host_port.h"
+#include "base/null.h"
 #include "base/procfs.h"
 #include "base/time.h"
 #include "cli/cluster/answer.h"
@@ -61,15 +63,6 @@ static bool is_marked(pid_t pid, const char *mark)
 
 /* --- the address --- */
 
-static bool is_loopback(const struct sockaddr *at)
-{
-    const struct sockaddr_in *v4 = (const void *)at;
-    const struct sockaddr_in6 *v6 = (const void *)at;
-
-    return at->sa_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
-                                    : IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
 /* The address that this node has on the way to that one; nothing is sent. False: there is no way, or it is
  * this machine's own. */
 static bool find_own_address(const char *towards, char *ret, size_t size)
@@ -84,7 +77,7 @@ static bool find_own_address(const char *towards, char *ret, size_t size)
         return false;
     _cleanup_close_ int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     bool ok = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-              getsockname(fd, (struct sockaddr *)&own, &n) == 0 && !is_loopback((struct sockaddr *)&own) &&
+              getsockname(fd, (struct sockaddr *)&own, &n) == 0 && !pb_is_loopback((struct sockaddr *)&own) &&
               getnameinfo((struct sockaddr *)&own, n, host, sizeof(host), NULL, 0, NI_NUMERICHOST) == 0;
     freeaddrinfo(found);
     if (ok)
@@ -150,9 +143,7 @@ static int start_service(const struct pb_node_question *q, bool hold, struct pb_
         return pb_fail(err, -ENOMEM, "out of memory");
     if (!hold)
         return pb_run_program(background, TEXT_MAX, START_MS, &ignored, &n, err);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(null, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO); /* it prints its token */
+    pb_null_over(STDIN_FILENO, STDOUT_FILENO); /* it prints its token */
     return pb_serve_become(words, err);
 }
 

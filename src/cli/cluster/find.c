@@ -2,6 +2,7 @@
 #include "ask/processes.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/host_port.h"
 #include "base/procfs.h"
 #include "cli/cluster/job.h"
 #include "cluster/members.h"
@@ -47,15 +48,13 @@ static int no_nodes(int r, const char *text, struct pb_err *err)
 /* The address in numbers: it is looked up now, once, since a name server may wait and a question may not. */
 static int add_service(struct pb_cluster *c, const char *service, struct pb_err *err)
 {
-    const char *colon = strrchr(service, ':');
+    const char *given;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
     char host[256], number[128], port[16], address[PB_CLUSTER_TEXT];
 
-    if (!colon || colon == service || !colon[1])
+    if (pb_host_port_split(service, host, sizeof(host), &given) < 0 || !host[0] || !given || !given[0])
         return pb_fail(err, PB_USAGE, "--services takes HOST:PORT,.., not '%s'", service);
-    bool brackets = service[0] == '[' && colon[-1] == ']';
-    snprintf(host, sizeof(host), "%.*s", (int)(colon - service) - (brackets ? 2 : 0), service + brackets);
-    int e = getaddrinfo(host, colon + 1, &hints, &found);
+    int e = getaddrinfo(host, given, &hints, &found);
     if (e != 0)
         return pb_fail(err, -EHOSTUNREACH, "%s is not known: %s", service, gai_strerror(e));
     e = getnameinfo(found->ai_addr, found->ai_addrlen, number, sizeof(number), port, sizeof(port),

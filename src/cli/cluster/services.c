@@ -5,6 +5,7 @@
  * for all services, held by an srun that goes on here. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/host_port.h"
 #include "cli/cluster/job.h"
 #include "cluster/clock.h"
 #include "cluster/link.h"
@@ -65,10 +66,9 @@ static void find_own_addresses(struct serving *s)
     for (const struct ifaddrs *i = all; i && s->nown < OWN_ADDRESSES; i = i->ifa_next) {
         const struct sockaddr_in *v4 = (const void *)i->ifa_addr;
         const struct sockaddr_in6 *v6 = (const void *)i->ifa_addr;
-        bool is4 = v4 && v4->sin_family == AF_INET && ntohl(v4->sin_addr.s_addr) >> 24 != 127;
-        bool is6 = v6 && v6->sin6_family == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) &&
-                   !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
-        if ((is4 || is6) && i->ifa_flags & IFF_UP &&
+        bool is4 = v4 && v4->sin_family == AF_INET;
+        bool is6 = v6 && v6->sin6_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+        if ((is4 || is6) && !pb_is_loopback(i->ifa_addr) && i->ifa_flags & IFF_UP &&
             getnameinfo(i->ifa_addr, is4 ? sizeof(*v4) : sizeof(*v6), s->own[s->nown], sizeof(s->own[0]),
                         NULL, 0, NI_NUMERICHOST) == 0)
             s->nown++;
@@ -189,25 +189,19 @@ static void check_address(const struct serving *s, struct state *at)
     static const char plain[] = "http://";
     struct in6_addr v6;
     struct in_addr v4;
+    const char *port;
     char host[128];
 
     if (strncmp(at->url, plain, strlen(plain)) != 0) {
         snprintf(at->why, sizeof(at->why), "its service speaks TLS, which clusters do not");
         return;
     }
-    snprintf(host, sizeof(host), "%s", at->url + strlen(plain));
-    char *colon = strrchr(host, ':');
-    if (colon)
-        *colon = '\0';
-    bool is4 = inet_pton(AF_INET, host, &v4) == 1;
-    if (host[0] == '[')
-        host[strcspn(host, "]")] = '\0';
-    bool is6 = host[0] == '[' && inet_pton(AF_INET6, host + 1, &v6) == 1;
-    bool loopback = (is4 && ntohl(v4.s_addr) >> 24 == 127) || (is6 && IN6_IS_ADDR_LOOPBACK(&v6));
-    if ((!is4 && !is6) || strlen(at->url) - strlen(plain) >= PB_CLUSTER_SERVICE)
+    bool number = pb_host_port_split(at->url + strlen(plain), host, sizeof(host), &port) == 0 &&
+                  (inet_pton(AF_INET, host, &v4) == 1 || inet_pton(AF_INET6, host, &v6) == 1);
+    if (!number || strlen(at->url) - strlen(plain) >= PB_CLUSTER_SERVICE)
         snprintf(at->why, sizeof(at->why), "its service, %.150s, was started under a name and not an address",
                  at->url);
-    else if (loopback && s->c->way != PB_WAY_LOCAL)
+    else if (pb_host_is_loopback(host) && s->c->way != PB_WAY_LOCAL)
         snprintf(at->why, sizeof(at->why), "your service there, %.150s, answers that node alone", at->url);
 }
 

@@ -3,6 +3,7 @@
 
 #include "ask/parts.h"
 #include "base/err.h"
+#include "base/host_port.h"
 #include "cli/cli.h"
 #include "control/message.h"
 #include "inject/doctor.h"
@@ -30,49 +31,19 @@ static int parse_port(const char *text, uint16_t *ret)
     return 0;
 }
 
-/* Splits "HOST:PORT"; a single part is a port or a host. */
-static int split_address(const char *text, char host[64], const char **port)
-{
-    const char *colon = strrchr(text, ':');
-    size_t n = strlen(text);
-
-    *port = NULL;
-    if (text[0] == '[') {
-        const char *close = strchr(text, ']');
-        if (!close || (close[1] && close[1] != ':'))
-            return -EINVAL;
-        *port = close[1] ? close + 2 : NULL;
-        n = (size_t)(close - ++text);
-    } else if (colon && strchr(text, ':') == colon) {
-        *port = colon + 1;
-        n = (size_t)(colon - text);
-    } else if (!colon && strspn(text, "0123456789") == n) {
-        *port = text;
-        n = 0;
-    }
-    if (n >= 64)
-        return -EINVAL;
-    snprintf(host, 64, "%.*s", (int)n, text);
-    if (!host[0] || strcmp(host, "localhost") == 0)
-        snprintf(host, 64, "127.0.0.1");
-    return 0;
-}
-
 int pb_address_parse(const char *text, struct pb_address *ret, struct pb_err *err)
 {
-    struct pb_address a = {.host = "127.0.0.1"};
-    struct in6_addr six;
-    struct in_addr four;
+    struct pb_address a = {0};
+    unsigned char number[sizeof(struct in6_addr)];
     const char *port = NULL;
 
-    int r = text ? split_address(text, a.host, &port) : 0;
+    int r = text ? pb_host_port_split(text, a.host, sizeof(a.host), &port) : 0;
+    if (!a.host[0] || strcmp(a.host, "localhost") == 0)
+        snprintf(a.host, sizeof(a.host), "127.0.0.1");
     if (r == 0 && port)
         r = parse_port(port, &a.port);
-    if (r == 0 && inet_pton(AF_INET, a.host, &four) == 1)
-        a.loopback = (ntohl(four.s_addr) >> 24) == 127;
-    else if (r == 0 && inet_pton(AF_INET6, a.host, &six) == 1)
-        a.loopback = IN6_IS_ADDR_LOOPBACK(&six);
-    else
+    a.loopback = pb_host_is_loopback(a.host);
+    if (r < 0 || (inet_pton(AF_INET, a.host, number) != 1 && inet_pton(AF_INET6, a.host, number) != 1))
         return pb_fail(
             err, PB_USAGE,
             "'%s' is no address: PORT, HOST or HOST:PORT, the host as a number such as 127.0.0.1 or [::1]",
