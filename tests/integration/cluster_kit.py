@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import sys
 from contextlib import ExitStack, contextmanager
 
@@ -74,11 +75,11 @@ def node(job, ranks, serve=True, address="127.0.0.1:0", joined=None):
     lines = []
     for local, rank in enumerate(ranks):
         words = " ".join(f"{name}={value}" for name, value in rank_environment(job, rank, local).items())
-        lines.append(f"{words} {sys.executable} {script} &")
+        lines.append(f"{words} {shlex.quote(sys.executable)} {script} &")
     if serve:
         if joined:
             lines.append(f"until grep -q {address.split(':')[0]} /proc/net/fib_trie; do sleep 0.02; done")
-        lines.append(f"{jobs.PROGRAM} serve --token-file {job.token} {address} &")
+        lines.append(f"{shlex.quote(str(jobs.PROGRAM))} serve --token-file {job.token} {address} &")
     lines.append("wait")
     with jobs.start("unshare", "--pid", *(["--net"] if joined else []), "--fork", "--mount-proc", "--kill-child", "bash", "-c", "\n".join(lines),
                     env={"XDG_RUNTIME_DIR": str(home)}) as process:

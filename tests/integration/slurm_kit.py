@@ -1,5 +1,6 @@
 """A real SLURM cluster, with ssh, in namespaces: slurm_nodes.sh has how. Needs root and the packages that setup brought."""
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -62,7 +63,7 @@ class Cluster:
     def submit(self, nodes):
         """A job of two ranks a node; its number."""
         done = self.run("sbatch", "--parsable", f"--nodes={nodes}", "--ntasks-per-node=2", "--output=/dev/null",
-                        f"--wrap=srun {sys.executable} {self.script}")
+                        f"--wrap=srun {shlex.quote(sys.executable)} {self.script}")
         assert done.returncode == 0, done.stderr
         job = done.stdout.strip()
 

@@ -22,8 +22,8 @@ def tree_of_agent(tmp_path_factory):
 
 
 def copy_sources(where):
-    """Sources in a folder whose name has the names of files in it that the agent does without."""
-    top = where / "reader-view-utf8" / "src-of-it"
+    """Sources in a folder whose name has the names of files in it that the agent does without, a space, and a letter outside ASCII."""
+    top = where / "reader-view-utf8" / "a b" / "ü-src-of-it"
     top.mkdir(parents=True)
     for name in ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md"):
         shutil.copy(TOP / name, top / name)
@@ -32,6 +32,25 @@ def copy_sources(where):
     (top / "build").mkdir()
     os.symlink(TOP / "build/venv", top / "build/venv")
     return top
+
+
+# Of the tests that looked for a word which a folder may have, or gave a path to a shell.
+NAMED = ["test_catch.py::test_a_prompt_of_the_programs_own_is_not_held", "test_backtrace.py::test_repeating_shows_what_changed",
+         "test_query_output.py::test_arrow_holds_one_result_and_is_nothing_for_a_terminal",
+         "test_cli.py::test_a_narrow_screen_shows_times_and_numbers_whole_or_not_at_all"]
+
+
+def test_a_clone_may_have_any_name(tmp_path):
+    top = tmp_path / "new" / "ü" / "a b" / "probing"
+    shutil.copytree(TOP, top, ignore=shutil.ignore_patterns("build", "dist", "node_modules", ".git", "__pycache__"))
+    for name in ("build", "web/node_modules"):
+        (top / name).symlink_to(TOP / name)
+    python = top / "build/venv/bin/python"
+    run = dict(cwd=top, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert "make test" in subprocess.run(["make", "help"], **run).stdout
+    assert subprocess.run([top / "scripts/setup.sh", "build"], **run).stdout == ""
+    done = subprocess.run([python, "-m", "pytest", "-q", *(f"tests/integration/{name}" for name in NAMED)], **run)
+    assert done.returncode == 0 and f"{len(NAMED)} passed" in done.stdout, done.stdout
 
 
 def build_agent(top):

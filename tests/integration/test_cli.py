@@ -448,5 +448,5 @@ def test_show_tables_lists_all(full_job):
 def test_a_narrow_screen_shows_times_and_numbers_whole_or_not_at_all(full_job):
     sql = "SELECT TIMESTAMP '2026-11-18 22:43:52.123456' AS t, 'a text that is long enough to be cut at such a width' AS text, 123456789012 AS n, 'last' AS z"
     env = {**os.environ, "COLUMNS": "64"}
-    done = subprocess.run(["script", "-qc", f"{jobs.PROGRAM} -t {full_job} query \"{sql}\"", "/dev/null"], capture_output=True, text=True, env=env, timeout=60)
+    done = subprocess.run(["script", "-qc", f"'{jobs.PROGRAM}' -t {full_job} query \"{sql}\"", "/dev/null"], capture_output=True, text=True, env=env, timeout=60)
     assert "2026-11-18 22:43:52.123456" in done.stdout and "123456789012" in done.stdout and "a text" in done.stdout and "…" in done.stdout, done.stdout

@@ -299,7 +299,9 @@ def pods_file(path, job, nodes):
 def test_pods_are_asked_by_kubectl_and_those_that_are_gone_are_named(tmp_path):
     """kubectl_recorded.py answers as kubectl does with what an API server said."""
     small, recorded = cluster_kit.Job(tmp_path, 4), tmp_path / "pods.json"
-    launcher = f"{sys.executable} {Path(__file__).with_name('kubectl_recorded.py')} {recorded}"
+    launcher = tmp_path / "kubectl"  # words of a launcher have no quotes, and our folder may have a space
+    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).with_name("kubectl_recorded.py")}" {recorded} "$@"\n')
+    launcher.chmod(0o755)
     with cluster_kit.node(small, [0, 1], serve=False) as first, cluster_kit.node(small, [2, 3], serve=False) as second:
         pods = {"worker-0": ("Running", first), "worker-1": ("Running", second), "worker-9": ("Pending", None)}
         pods_file(recorded, small, pods)

@@ -92,7 +92,7 @@ def test_arrow_holds_one_result_and_is_nothing_for_a_terminal(tmp_path):
     assert two.returncode == 1 and "one statement" in two.stderr and not list(tmp_path.iterdir())
     assert probe("query", "-o", tmp_path / "x.arrows", "SELECT 7 AS n").returncode == 0
     assert read_arrow((tmp_path / "x.arrows").read_bytes()).to_pylist() == [{"n": 7}]
-    shown = subprocess.run(["script", "-qec", f"{jobs.PROGRAM} query --format arrow 'SELECT 1'", "/dev/null"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    shown = subprocess.run(["script", "-qec", f"'{jobs.PROGRAM}' query --format arrow 'SELECT 1'", "/dev/null"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert shown.returncode == 2 and "nothing for a terminal" in shown.stdout
 
 
