@@ -20,3 +20,8 @@ const char *pb_err_text(const struct pb_err *err, int r)
 {
     return err && err->text[0] ? err->text : strerror(r < 0 ? -r : r);
 }
+
+const char *pb_err_without_program(const char *text)
+{
+    return strncmp(text, PB_ERR_LEADS, strlen(PB_ERR_LEADS)) == 0 ? text + strlen(PB_ERR_LEADS) : text;
+}

@@ -12,5 +12,13 @@ struct pb_err {
  * An earlier sentence is replaced. */
 __attribute__((format(printf, 3, 4))) int pb_fail(struct pb_err *err, int r, const char *fmt, ...);
 
+/* The exit status of a program of ours that was called wrongly. */
+enum { PB_EXIT_USAGE = 2 };
+
+/* What leads the errors of every command on stderr. */
+#define PB_ERR_LEADS "probing: "
+/* An error as a command printed it, without that. */
+const char *pb_err_without_program(const char *text);
+
 /* The sentence, or the text of the errno r where no sentence was written. Lives as long as err. */
 const char *pb_err_text(const struct pb_err *err, int r);

@@ -1,8 +1,6 @@
 /* child: see child.h. */
 #include "serve/child.h"
 
-#include "base/time.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -80,20 +78,4 @@ bool pb_child_reap(pid_t pid, int *ret_status)
         return false;
     *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return true;
-}
-
-bool pb_child_end(pid_t pid, int *ret_status)
-{
-    enum { STEP_MS = 10, STEPS = 100 };
-    static const int signals[] = {SIGTERM, SIGKILL};
-
-    for (int each = 0; each < 2; each++) {
-        pb_child_signal(pid, signals[each]);
-        for (int i = 0; i < STEPS; i++) {
-            if (pb_child_reap(pid, ret_status))
-                return true;
-            pb_sleep_ns(STEP_MS * PB_NS_PER_MS);
-        }
-    }
-    return false;
 }

@@ -28,5 +28,3 @@ void pb_child_signal(pid_t pid, int signal);
 /* True: it has ended and is reaped, and nothing is left in its group; *ret_status is what a shell would say.
  * The caller must not use pid again. */
 bool pb_child_reap(pid_t pid, int *ret_status);
-/* Ends it within two seconds: SIGTERM first. False: it is not reaped yet. */
-bool pb_child_end(pid_t pid, int *ret_status);

@@ -5,14 +5,16 @@
  * here. At a terminal the command gets one of its own. A thread a command: it waits for socket and child, and
  * ends both. */
 #include "base/cleanup.h"
+#include "base/err.h"
 #include "base/time.h"
 #include "control/relay.h"
-#include "serve/child.h"
+#include "serve/jobs.h"
 #include "serve/request.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -20,23 +22,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { COMMANDS = 16, PATIENCE_MS = 30000, LOOK_MS = 100 };
+enum { PATIENCE_MS = 30000, LOOK_MS = 100 };
 
-/* The commands that run now. */
+/* The connections of commands, each with a thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place {
     bool taken;
-    int socket; /* for the end; -1: the client is gone, and its child could not be reaped yet: */
-    pid_t lost;
-    uid_t uid; /* another user; 0: the service's own */
-} places[COMMANDS];
+    int socket; /* for the end */
+    uid_t uid;  /* another user; 0: the service's own */
+} places[PB_SERVE_COMMANDS];
 static bool ending;
 
 /* -EBUSY: too many commands run. */
@@ -44,30 +44,26 @@ static int take_place(int socket, const struct pb_as *as)
 {
     unsigned taken = 0, own = 0;
     struct place *free = NULL;
-    int status;
 
     pthread_mutex_lock(&lock);
-    for (struct place *p = places; p < places + COMMANDS; p++) {
-        if (p->lost && pb_child_reap(p->lost, &status))
-            *p = (struct place){0};
+    for (struct place *p = places; p < places + PB_SERVE_COMMANDS; p++) {
         free = p->taken ? free : p;
         taken += p->taken;
         own += p->taken && p->uid == as->uid;
     }
-    int r = ending || !free || !pb_as_may_take(as->uid, COMMANDS, taken, own) ? -EBUSY : 0;
+    int r = ending || !free || !pb_as_may_take(as->uid, PB_SERVE_COMMANDS, taken, own) ? -EBUSY : 0;
     if (r == 0)
         *free = (struct place){.taken = true, .socket = socket, .uid = as->uid};
     pthread_mutex_unlock(&lock);
     return r;
 }
 
-/* lost: a child that could not be reaped yet; the place is free when it can be. 0: none. */
-static void give_place(int socket, pid_t lost)
+static void give_place(int socket)
 {
     pthread_mutex_lock(&lock);
-    for (struct place *p = places; p < places + COMMANDS; p++)
+    for (struct place *p = places; p < places + PB_SERVE_COMMANDS; p++)
         if (p->taken && p->socket == socket)
-            *p = lost ? (struct place){true, -1, lost, p->uid} : (struct place){0};
+            *p = (struct place){0};
     pthread_mutex_unlock(&lock);
 }
 
@@ -81,13 +77,13 @@ static bool is_ending(void)
 
 void pb_commands_end(void)
 {
-    enum { PATIENCE = 500 }; /* twice as long as pb_child_end takes */
+    enum { PATIENCE = 500 };
 
     for (int i = 0; i < PATIENCE; i++) {
         pthread_mutex_lock(&lock);
         bool done = ending = true;
-        for (struct place *p = places; p < places + COMMANDS; p++)
-            if (p->taken && p->socket >= 0) {
+        for (struct place *p = places; p < places + PB_SERVE_COMMANDS; p++)
+            if (p->taken) {
                 shutdown(p->socket, SHUT_RDWR);
                 done = false;
             }
@@ -110,10 +106,10 @@ struct command {
     size_t nwords, uploaded;
     char *text;
     struct winsize size;
-    bool terminal, begun, gone, lost;
+    bool terminal, begun, gone;
     char peer[PB_AUDIT_PEER];
-    pid_t pid;
-    int pidfd, in, out, errors;        /* of the child; with a terminal one for all */
+    struct pb_serve_job *job;          /* NULL: it does not run yet */
+    int wake;                          /* the job has something for us */
     unsigned char early[PB_RELAY_MAX]; /* what came with the request's headers */
 };
 
@@ -184,24 +180,26 @@ static int take_size(struct command *c, const unsigned char *bytes, size_t n)
     c->size = (struct winsize){.ws_row = (unsigned short)(bytes[0] | bytes[1] << 8),
                                .ws_col = (unsigned short)(bytes[2] | bytes[3] << 8)};
     c->terminal = true;
-    if (c->pid)
-        ioctl(c->in, TIOCSWINSZ, &c->size);
+    if (c->job)
+        pb_serve_job_resize(c->job, &c->size);
     return 0;
 }
 
 static int take_input(struct command *c, const char *bytes, size_t n)
 {
-    if (c->in < 0)
+    int in = pb_serve_job_input(c->job);
+
+    if (in < 0)
         return 0;
     if (n == 0 && !c->terminal) {
-        close(pb_take_fd(c->in));
+        pb_serve_job_close_input(c->job);
         return 0;
     }
     uint64_t deadline = pb_now_ns() + PATIENCE_MS * PB_NS_PER_MS;
     for (size_t at = 0; at < n;) {
-        ssize_t more = write(c->in, bytes + at, n - at);
+        ssize_t more = write(in, bytes + at, n - at);
         if (more < 0 && errno == EAGAIN && !is_ending() && pb_now_ns() < deadline) {
-            wait_for(c->in, POLLOUT, LOOK_MS);
+            wait_for(in, POLLOUT, LOOK_MS);
             continue;
         }
         if (more <= 0)
@@ -220,12 +218,12 @@ static int take_frame(struct command *c)
     c->gone = c->gone || kind == -EPIPE;
     if (kind < 0)
         return kind;
-    bool early = !c->begun;
+    bool early = !c->job;
     if (early && kind == PB_RELAY_ARGUMENTS)
         return take_arguments(c, bytes, n);
     if (early && kind == PB_RELAY_FILE)
         return take_file(c, bytes, n);
-    if (early && kind == PB_RELAY_BEGIN && c->text) {
+    if (early && !c->begun && kind == PB_RELAY_BEGIN && c->text) {
         c->begun = true;
         return 0;
     }
@@ -234,7 +232,7 @@ static int take_frame(struct command *c)
     if (!early && kind == PB_RELAY_INPUT)
         return take_input(c, bytes, n);
     if (!early && kind == PB_RELAY_SIGNAL && n == 1 && (bytes[0] == SIGINT || bytes[0] == SIGTERM)) {
-        pb_child_signal(c->pid, bytes[0]);
+        pb_serve_job_signal(c->job, bytes[0]);
         return 0;
     }
     return -EPROTO;
@@ -262,138 +260,59 @@ static char **make_environment(struct command *c)
     return ret;
 }
 
-static int open_terminal(struct command *c, int *ret_theirs)
+static void wake(void *arg)
 {
-    char name[64];
+    struct command *c = arg;
+    uint64_t one = 1;
 
-    c->in = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (c->in < 0 || grantpt(c->in) < 0 || unlockpt(c->in) < 0 || ptsname_r(c->in, name, sizeof(name)) != 0)
-        return -errno;
-    *ret_theirs = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    c->out = fcntl(c->in, F_DUPFD_CLOEXEC, 3);
-    ioctl(c->in, TIOCSWINSZ, &c->size);
-    return *ret_theirs < 0 || c->out < 0 ? -errno : 0;
+    (void)!write(c->wake, &one, sizeof(one));
 }
 
-static int open_pipes(struct command *c, int theirs[3])
+static void ignore(void *arg)
 {
-    int in[2], out[2], errors[2];
-
-    if (pipe2(in, O_CLOEXEC) < 0)
-        return -errno;
-    theirs[0] = in[0];
-    c->in = in[1];
-    if (pipe2(out, O_CLOEXEC) < 0)
-        return -errno;
-    theirs[1] = out[1];
-    c->out = out[0];
-    if (pipe2(errors, O_CLOEXEC) < 0)
-        return -errno;
-    theirs[2] = errors[1];
-    c->errors = errors[0];
-    return 0;
+    (void)arg;
 }
 
 static int start(struct command *c)
 {
-    int theirs[3] = {-1, -1, -1};
-    char *other[PB_AS_WORDS];
-    struct pb_as_text text;
+    _cleanup_free_ char **environment = make_environment(c);
+    const struct pb_serve_job_dialog dialog = {environment, c->folder, c->terminal ? &c->size : NULL};
+    const struct pb_serve_job_plan plan = {
+        .argv = c->words, .limit_ms = UINT_MAX, .dialog = &dialog, .as = c->as, .resume = wake, .arg = c};
+    struct pb_err ignored = {0};
 
     if (c->as.uid && c->nwords > PB_AS_WORDS - 5)
         return -E2BIG;
-    char *const *words = pb_as_command(&c->as, c->words, other, &text);
-    _cleanup_free_ char **environment = make_environment(c);
-    _cleanup_free_ char *stack = aligned_alloc(16, PB_CHILD_STACK);
-    int r = !environment || !stack ? -ENOMEM
-            : c->terminal          ? open_terminal(c, &theirs[0])
-                                   : open_pipes(c, theirs);
-    if (r == 0) {
-        const struct pb_child_plan plan = {.argv = words,
-                                           .environment = environment,
-                                           .folder = c->folder,
-                                           .in = theirs[0],
-                                           .out = theirs[c->terminal ? 0 : 1],
-                                           .errors = theirs[c->terminal ? 0 : 2],
-                                           .session = true,
-                                           .terminal = c->terminal};
-        c->pid = pb_child_start(&plan, stack);
-        r = c->pid < 0 ? c->pid : 0;
-    }
-    for (int i = 0; i < 3; i++)
-        if (theirs[i] >= 0)
-            close(theirs[i]);
-    if (r < 0) {
-        c->pid = 0;
-        return r;
-    }
-    c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
-    int own[] = {c->in, c->out, c->errors};
-    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-        if (own[i] >= 0)
-            fcntl(own[i], F_SETFL, fcntl(own[i], F_GETFL) | O_NONBLOCK);
-    return 0;
+    return environment ? pb_serve_job_start(c->s->commands, &plan, &c->job, &ignored) : -ENOMEM;
 }
 
-/* False: that was all. */
-static bool pass_on(struct command *c, int fd, enum pb_relay_kind kind)
+/* A piece of a stream. 1: there may be more at once; 0: later; negative: that was all. */
+static int pass_on(struct command *c, enum pb_serve_job_stream which)
 {
+    static const enum pb_relay_kind kinds[] = {PB_RELAY_OUTPUT, PB_RELAY_ERRORS};
     char bytes[16384];
-    ssize_t n = read(fd, bytes, sizeof(bytes));
+    ssize_t n = pb_serve_job_read_stream(c->job, which, bytes, sizeof(bytes), ignore);
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return true;
-    return n > 0 && send_frame(c, kind, bytes, (size_t)n) == 0;
-}
-
-/* Whether the child has ended; without a pidfd it is asked for every LOOK_MS. */
-static bool has_ended(const struct command *c, const struct pollfd *pidfd)
-{
-    siginfo_t info = {0};
-
-    if (c->pidfd >= 0)
-        return pidfd->revents;
-    return waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid;
+    if (n > 0)
+        return send_frame(c, kinds[which], bytes, (size_t)n) < 0 ? -EPIPE : 1;
+    return n == -EAGAIN ? 0 : -EPIPE;
 }
 
 static void relay(struct command *c)
 {
-    bool ended = false;
+    uint64_t count;
 
-    while (!c->gone && !(ended && c->out < 0 && c->errors < 0)) {
-        struct pollfd p[] = {{c->relay.socket, POLLIN, 0},
-                             {c->out, POLLIN, 0},
-                             {c->errors, POLLIN, 0},
-                             {ended ? -1 : c->pidfd, POLLIN, 0}};
-        int n = poll(p, 4, ended || c->pidfd < 0 ? LOOK_MS : -1);
-        if (n < 0 && errno != EINTR)
-            break;
-        /* What it printed was in the pipes when it ended. A process that it has left behind may hold them as
-         * long as it likes. */
-        if (n == 0 && ended)
-            break;
-        if (p[1].revents && !pass_on(c, c->out, PB_RELAY_OUTPUT))
-            close(pb_take_fd(c->out));
-        if (p[2].revents && !pass_on(c, c->errors, PB_RELAY_ERRORS))
-            close(pb_take_fd(c->errors));
-        if (!ended && has_ended(c, &p[3])) {
-            kill(-c->pid, SIGKILL); /* it is not reaped yet, so that its group is its own */
-            ended = true;
-        }
+    while (!c->gone) {
+        int output = pass_on(c, PB_SERVE_JOB_OUTPUT), errors = pass_on(c, PB_SERVE_JOB_ERRORS);
+        if (output < 0 && errors < 0)
+            return;
+        struct pollfd p[] = {{c->relay.socket, POLLIN, 0}, {c->wake, POLLIN, 0}};
+        poll(p, 2, output > 0 || errors > 0 ? 0 : -1);
+        if (p[1].revents)
+            (void)!read(c->wake, &count, sizeof(count));
         if (p[0].revents && take_frame(c) < 0)
-            break;
+            return;
     }
-}
-
-/* The exit status. A child that cannot be reaped yet keeps the place, so that its user cannot have more of
- * them. */
-static int finish(struct command *c)
-{
-    int status = 128 + SIGKILL;
-
-    if (!pb_child_end(c->pid, &status))
-        c->lost = true;
-    return status;
 }
 
 /* --- its folder --- */
@@ -439,14 +358,14 @@ static uint64_t begin_audit(struct command *c)
         &(struct pb_audited){.peer = c->peer, .target = "", .what = "command", .body = line, .length = size});
 }
 
-static void end_audit(struct command *c, uint64_t id, unsigned char status)
+static void end_audit(struct command *c, uint64_t id, const struct pb_serve_job_result *end)
 {
     char text[64] = "ok";
 
-    if (c->gone)
+    if (!end->over || c->gone)
         snprintf(text, sizeof(text), "ended, since the client left");
-    else if (status)
-        snprintf(text, sizeof(text), "exit status %d", status);
+    else if (end->status)
+        snprintf(text, sizeof(text), "exit status %d", end->status);
     pb_audit_end(c->s, id, text);
 }
 
@@ -468,23 +387,23 @@ static void *run_command(void *arg)
         r = start(c);
     if (r == 0) {
         relay(c);
-        status = (unsigned char)finish(c);
-        end_audit(c, audit, status);
+        struct pb_serve_job_result end = pb_serve_job_result(c->job);
+        status = (unsigned char)(end.over ? end.status : 128 + SIGKILL);
+        end_audit(c, audit, &end);
     } else {
         send_frame(c, PB_RELAY_ERRORS, r == -EBUSY ? busy : bad, strlen(r == -EBUSY ? busy : bad));
     }
     if (status == 0 && !c->gone)
         send_files(c);
-    if (placed)
+    if (c->job)
+        pb_serve_job_release(c->job);
+    else if (placed)
         pb_home_remove(c->folder);
     send_frame(c, PB_RELAY_EXIT, &status, 1);
-    int fds[] = {c->pidfd, c->in, c->out, c->errors};
-    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
     if (placed)
-        give_place(c->relay.socket, c->lost ? c->pid : 0);
+        give_place(c->relay.socket);
     MHD_upgrade_action(c->handle, MHD_UPGRADE_ACTION_CLOSE);
+    close(c->wake);
     free(c->text);
     free(c);
     return NULL;
@@ -517,12 +436,14 @@ static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, c
         c->relay = (struct pb_relay){socket, PATIENCE_MS, c->early, nearly};
         pb_audit_peer(connection, c->peer);
         say_served(c, connection);
-        c->pidfd = c->in = c->out = c->errors = -1;
+        c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         memcpy(c->early, early, nearly);
-        if (pthread_create(&thread, NULL, run_command, c) == 0) {
+        if (c->wake >= 0 && pthread_create(&thread, NULL, run_command, c) == 0) {
             pthread_detach(thread);
             return;
         }
+        if (c->wake >= 0)
+            close(c->wake);
     }
     free(c);
     MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);

@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "serve/errand.h"
+#include "serve/jobs.h"
 #include "serve/routes.h"
 
 #include <errno.h>
@@ -212,10 +212,10 @@ int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *e
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
         random = pb_now_ns();
     snprintf(ev->boot, sizeof(ev->boot), "%016" PRIx64, random);
-    int r = pb_errands_new(s->folder, PB_TOPICS, 0, &ev->jobs, err);
+    int r = pb_serve_jobs_new(s->folder, PB_TOPICS, 0, &ev->jobs, err);
     if (r == 0 && (ev->wake < 0 || pthread_create(&ev->thread, NULL, pb_events_run, ev) != 0)) {
         r = pb_fail(err, -EAGAIN, "the service cannot start its threads");
-        pb_errands_free(ev->jobs);
+        pb_serve_jobs_free(ev->jobs);
     }
     if (r < 0) {
         free(ev);
@@ -241,7 +241,7 @@ void pb_events_free(struct pb_events *ev)
         return;
     pb_events_end(ev);
     pthread_join(ev->thread, NULL);
-    pb_errands_free(ev->jobs);
+    pb_serve_jobs_free(ev->jobs);
     close(ev->wake);
     pthread_mutex_destroy(&ev->lock);
     free(ev);

@@ -14,8 +14,8 @@ enum {
     PB_TOPIC_KEPT = 16    /* events of a topic */
 };
 
-struct pb_errand;
-struct pb_errands;
+struct pb_serve_job;
+struct pb_serve_jobs;
 struct pb_route;
 
 /* An event as it is sent, shared by all who send it. */
@@ -36,7 +36,7 @@ struct pb_topic {
     unsigned subscribers;
     uint64_t idle_since; /* when the last one left */
     /* Of the thread alone: */
-    struct pb_errand *job;
+    struct pb_serve_job *job;
     uint64_t due;
     char *document; /* what has come of an answer */
     size_t length;
@@ -49,8 +49,8 @@ struct pb_topic {
 
 struct pb_events {
     struct pb_service *s;
-    struct pb_errands *jobs; /* its own: who follows something takes no place from those who ask */
-    pthread_mutex_t lock;    /* topics, their events, subscribers; under it libmicrohttpd's are taken */
+    struct pb_serve_jobs *jobs; /* its own: who follows something takes no place from those who ask */
+    pthread_mutex_t lock;       /* topics, their events, subscribers; under it libmicrohttpd's are taken */
     pthread_t thread;
     int wake;
     bool ending;

@@ -9,8 +9,8 @@
 #include "control/relay.h"
 #include "serve/answer.h"
 #include "serve/connections.h"
-#include "serve/errand.h"
 #include "serve/events.h"
+#include "serve/jobs.h"
 #include "serve/request.h"
 
 #include <errno.h>
@@ -277,7 +277,7 @@ static void free_request(struct pb_request *q)
     if (q->audit)
         pb_request_end_audit(q);
     if (q->job)
-        pb_errand_release(q->job);
+        pb_serve_job_release(q->job);
     if (q->events)
         pb_subscriber_leave(q->events);
     free(q->body);

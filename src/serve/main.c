@@ -10,10 +10,11 @@
 #include "base/null.h"
 #include "base/program.h"
 #include "cluster/own_service.h"
+#include "engine/caller/broker.h"
 #include "print/outlet.h"
 #include "serve/as.h"
-#include "serve/errand.h"
 #include "serve/events.h"
+#include "serve/jobs.h"
 #include "serve/options.h"
 #include "serve/service.h"
 #include "serve/watch.h"
@@ -174,15 +175,6 @@ static void leave_terminal(int ready)
     close(ready);
 }
 
-/* As many as there are SQL workers (engine/caller/broker_slot.c): more would only wait for one of them. */
-static unsigned count_queries(void)
-{
-    enum { LEAST = 4, MOST = 8 };
-    long n = 2 * sysconf(_SC_NPROCESSORS_ONLN);
-
-    return n < LEAST ? LEAST : n > MOST ? MOST : (unsigned)n;
-}
-
 /* Those that ask for the end. One that is ignored on entry (nohup, a shell's background job) does not. */
 static void take_end_signals(sigset_t *ret)
 {
@@ -213,7 +205,10 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     int fd = r < 0 ? r : listen_tcp(o, s, url, sizeof(url), err);
     int unix_fd = fd < 0 ? fd : listen_unix(s, err);
     int shared_fd = unix_fd < 0 || !o->shared ? unix_fd : listen_shared(o->shared, err);
-    r = shared_fd < 0 ? shared_fd : pb_errands_new(s->folder, PB_SERVE_JOBS, count_queries(), &s->jobs, err);
+    r = shared_fd < 0 ? shared_fd
+                      : pb_serve_jobs_new(s->folder, PB_SERVE_JOBS, pb_sql_workers(), &s->jobs, err);
+    if (r == 0)
+        r = pb_serve_jobs_new(s->folder, PB_SERVE_COMMANDS, 0, &s->commands, err);
     if (r == 0)
         r = pb_events_new(s, &s->events, err);
     if (r == 0)
@@ -243,12 +238,15 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     if (s->events)
         pb_events_end(s->events);
     if (s->jobs)
-        pb_errands_end(s->jobs);
+        pb_serve_jobs_end(s->jobs);
+    if (s->commands)
+        pb_serve_jobs_end(s->commands);
     pb_http_stop(tcp);
     pb_http_stop(local);
     pb_http_stop(shared);
     pb_events_free(s->events);
-    pb_errands_free(s->jobs);
+    pb_serve_jobs_free(s->jobs);
+    pb_serve_jobs_free(s->commands);
     return r;
 }
 

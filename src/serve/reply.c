@@ -3,8 +3,9 @@
  * A status is sent once the command has printed something or has ended: an error found before the first row
  * is an error to HTTP too. One found later breaks the stream off, which no client takes for its end. */
 #include "base/cleanup.h"
+#include "base/err.h"
 #include "serve/answer.h"
-#include "serve/errand.h"
+#include "serve/jobs.h"
 #include "serve/request.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ enum { PRINTED_MAX = 4 << 20 };
  * names. */
 static bool is_partial(const struct pb_request *q)
 {
-    struct pb_errand_end end = pb_errand_end(q->job);
+    struct pb_serve_job_result end = pb_serve_job_result(q->job);
 
     /* 3: of a cluster, whose nodes are named in the answer too. */
     return q->route->flags & PB_ROUTE_PARTIAL && (end.status == 1 || end.status == 3) && !end.late &&
@@ -32,7 +33,7 @@ static bool is_partial(const struct pb_request *q)
 static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
 {
     struct pb_request *q = cls;
-    ssize_t n = pb_errand_read(q->job, buf, max, pb_request_suspend);
+    ssize_t n = pb_serve_job_read(q->job, buf, max, pb_request_suspend);
 
     (void)pos;
     if (n == -EAGAIN)
@@ -62,8 +63,7 @@ enum MHD_Result pb_request_fail(struct pb_request *q, unsigned status, const cha
                : pb_answer_error(q->connection, status, message, NULL);
 }
 
-/* "probing: backtrace: there is no process 7" without what a client knows. */
-static enum MHD_Result send_failure(struct pb_request *q, const struct pb_errand_end *end)
+static enum MHD_Result send_failure(struct pb_request *q, const struct pb_serve_job_result *end)
 {
     char text[4096];
 
@@ -71,17 +71,17 @@ static enum MHD_Result send_failure(struct pb_request *q, const struct pb_errand
     size_t n = strlen(text);
     while (n && text[n - 1] == '\n')
         text[--n] = '\0';
-    const char *said = strncmp(text, "probing: ", 9) == 0 ? text + 9 : text;
+    const char *why = pb_err_without_program(text);
     if (end->late)
         return pb_request_fail(q, 504, "its time was up");
     return pb_request_fail(q, is_gone(q) || q->route->flags & PB_ROUTE_FINDS ? 404 : 422,
-                           *said ? said : "the command failed");
+                           *why ? why : "the command failed");
 }
 
 static enum MHD_Result send_file(struct pb_request *q)
 {
     struct stat st;
-    int fd = pb_errand_open_file(q->job);
+    int fd = pb_serve_job_open_file(q->job);
 
     if (fd < 0 || fstat(fd, &st) < 0) {
         if (fd >= 0)
@@ -98,7 +98,7 @@ static int take_printed(struct pb_request *q)
     char piece[16384];
     ssize_t n;
 
-    while ((n = pb_errand_read(q->job, piece, sizeof(piece), pb_request_suspend)) > 0) {
+    while ((n = pb_serve_job_read(q->job, piece, sizeof(piece), pb_request_suspend)) > 0) {
         char *more = q->printed_length + (size_t)n > PRINTED_MAX
                          ? NULL
                          : realloc(q->printed, q->printed_length + (size_t)n);
@@ -140,8 +140,8 @@ static enum MHD_Result send_tool(struct pb_request *q)
     int r = take_printed(q);
     if (r == -EAGAIN)
         return MHD_YES;
-    struct pb_errand_end end = pb_errand_end(q->job);
-    _cleanup_close_ int fd = q->mcp.file && !end.status ? pb_errand_open_file(q->job) : -1;
+    struct pb_serve_job_result end = pb_serve_job_result(q->job);
+    _cleanup_close_ int fd = q->mcp.file && !end.status ? pb_serve_job_open_file(q->job) : -1;
     FILE *said = open_memstream(&text, &size);
     if (!said)
         return MHD_NO;
@@ -168,11 +168,11 @@ static enum MHD_Result send_tool(struct pb_request *q)
 
 enum MHD_Result pb_request_answer(struct pb_request *q)
 {
-    if (!pb_errand_ready(q->job, pb_request_suspend))
+    if (!pb_serve_job_ready(q->job, pb_request_suspend))
         return MHD_YES;
     if (q->route->flags & PB_ROUTE_MCP)
         return send_tool(q);
-    struct pb_errand_end end = pb_errand_end(q->job);
+    struct pb_serve_job_result end = pb_serve_job_result(q->job);
     if (end.over && (end.late || end.status) && (end.silent || q->form->file || end.late))
         return send_failure(q, &end);
     if (q->form->file)

@@ -8,7 +8,7 @@
 #include "serve/service.h"
 #include "serve/words.h"
 
-struct pb_errand;
+struct pb_serve_job;
 struct pb_subscriber;
 
 /* One request; made when its headers have come, freed when libmicrohttpd is through with it. */
@@ -19,7 +19,7 @@ struct pb_request {
     struct pb_offer offer; /* what of the service there is for that user */
     const struct pb_route *route;
     const struct pb_form *form;
-    struct pb_errand *job;
+    struct pb_serve_job *job;
     struct pb_mcp_reply mcp;
     struct MHD_Response *streaming; /* libmicrohttpd's, which keeps it until the request is over */
     struct pb_subscriber *events;

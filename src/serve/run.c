@@ -1,8 +1,8 @@
-/* run: a request becomes a command of this program, run in a child (errand.h). See request.h. */
+/* run: a request becomes a command of this program, run in a child (jobs.h). See request.h. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "serve/answer.h"
-#include "serve/errand.h"
+#include "serve/jobs.h"
 #include "serve/request.h"
 
 #include <errno.h>
@@ -169,7 +169,7 @@ void pb_request_end_audit(const struct pb_request *q)
     char text[256] = "the command was not started";
 
     if (q->job) {
-        struct pb_errand_end end = pb_errand_end(q->job);
+        struct pb_serve_job_result end = pb_serve_job_result(q->job);
         if (!end.over)
             snprintf(text, sizeof(text), "ended, since the client left");
         else if (end.late)
@@ -194,21 +194,21 @@ static const char *body_of(const struct pb_route *route, const char *body)
 }
 
 /* Starts a command for the request. what: the command; the rest of the plan is set here. */
-static enum MHD_Result run_words(struct pb_request *q, const struct pb_errand_plan *what)
+static enum MHD_Result run_words(struct pb_request *q, const struct pb_serve_job_plan *what)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct pb_errand_plan plan = *what;
+    struct pb_serve_job_plan plan = *what;
     struct pb_err err = {0};
 
     plan.as = q->as;
     plan.client = info ? info->connect_fd : 0;
     plan.resume = pb_request_resume;
     plan.arg = q;
-    int r = pb_errand_start(q->s->jobs, &plan, &q->job, &err);
+    int r = pb_serve_job_start(q->s->jobs, &plan, &q->job, &err);
     if (r < 0)
         return pb_request_fail(q, r == -EBUSY ? 503 : 500, pb_err_text(&err, r));
-    pb_errand_ready(q->job, pb_request_suspend);
+    pb_serve_job_ready(q->job, pb_request_suspend);
     return MHD_YES;
 }
 
@@ -229,12 +229,12 @@ enum MHD_Result pb_request_run(struct pb_request *q)
     if (q->route->flags & PB_ROUTE_CHANGES)
         begin_audit(q);
     unsigned limit_ms = q->route->limit_s * 1000 + (unsigned)(seconds ? strtod(seconds, NULL) * 1000 : 0);
-    return run_words(q, &(struct pb_errand_plan){.argv = w.at,
-                                                 .input = body_of(q->route, q->body),
-                                                 .input_length = q->length,
-                                                 .file = q->form->file,
-                                                 .limit_ms = limit_ms,
-                                                 .query = is_query(q->route)});
+    return run_words(q, &(struct pb_serve_job_plan){.argv = w.at,
+                                                    .input = body_of(q->route, q->body),
+                                                    .input_length = q->length,
+                                                    .file = q->form->file,
+                                                    .limit_ms = limit_ms,
+                                                    .query = is_query(q->route)});
 }
 
 enum MHD_Result pb_request_run_mcp(struct pb_request *q)
@@ -259,10 +259,10 @@ enum MHD_Result pb_request_run_mcp(struct pb_request *q)
     }
     if (q->mcp.route->flags & PB_ROUTE_CHANGES)
         begin_audit(q);
-    return run_words(q, &(struct pb_errand_plan){.argv = q->mcp.words.at,
-                                                 .input = body_of(q->mcp.route, q->mcp.input),
-                                                 .input_length = q->mcp.input ? strlen(q->mcp.input) : 0,
-                                                 .file = q->mcp.file,
-                                                 .limit_ms = q->route->limit_s * 1000,
-                                                 .query = is_query(q->mcp.route)});
+    return run_words(q, &(struct pb_serve_job_plan){.argv = q->mcp.words.at,
+                                                    .input = body_of(q->mcp.route, q->mcp.input),
+                                                    .input_length = q->mcp.input ? strlen(q->mcp.input) : 0,
+                                                    .file = q->mcp.file,
+                                                    .limit_ms = q->route->limit_s * 1000,
+                                                    .query = is_query(q->mcp.route)});
 }

@@ -12,13 +12,14 @@
 #include <sys/types.h>
 
 struct pb_err;
-struct pb_errands;
+struct pb_serve_jobs;
 struct pb_events;
 
 enum {
     PB_SERVE_PATH = 512,
     PB_SERVE_BODY_MAX = 1 << 20,
     PB_SERVE_JOBS = 32,
+    PB_SERVE_COMMANDS = 16, /* of tools elsewhere, besides */
     PB_SERVE_CONNECTIONS = 1024,
     PB_SERVE_WAITING = 1024, /* connections that are not taken yet: one more is tried again after a second */
     PB_SERVE_HEADERS = 16384
@@ -26,7 +27,7 @@ enum {
 
 struct pb_service {
     struct pb_gate gate, unix_gate; /* by TCP, and by the unix socket */
-    struct pb_errands *jobs;
+    struct pb_serve_jobs *jobs, *commands;
     struct pb_events *events;
     char program[PB_SERVE_PATH]; /* `probing`, beside this one */
     char folder[PB_SERVE_PATH];  /* of the user's own: token, address, lock, socket, audit */

@@ -5,8 +5,8 @@
 #include "base/hash.h"
 #include "base/time.h"
 #include "print/records.h"
-#include "serve/errand.h"
 #include "serve/events_impl.h"
+#include "serve/jobs.h"
 #include "serve/routes.h"
 
 #include <errno.h>
@@ -183,7 +183,7 @@ static void take_output(struct pb_events *ev, struct pb_topic *t, const char *by
 static void take_file(struct pb_events *ev, struct pb_topic *t)
 {
     char piece[16384];
-    _cleanup_close_ int fd = pb_errand_open_file(t->job);
+    _cleanup_close_ int fd = pb_serve_job_open_file(t->job);
     ssize_t n;
 
     while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
@@ -191,17 +191,17 @@ static void take_file(struct pb_events *ev, struct pb_topic *t)
     end_document(ev, t);
 }
 
-static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct pb_errand_end *end)
+static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct pb_serve_job_result *end)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    const char *said = strncmp(end->errors, "probing: ", 9) == 0 ? end->errors + 9 : end->errors;
+    const char *why = pb_err_without_program(end->errors);
 
     if (!out)
         return;
     fputs("{\"error\":{\"code\":\"failed\",\"message\":", out);
-    pb_put_json(out, said, strcspn(said, "\n"));
+    pb_put_json(out, why, strcspn(why, "\n"));
     fputs(",\"retryable\":true}}", out);
     fclose(out);
     t->length = 0;
@@ -213,7 +213,7 @@ static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct 
 
 static void finish_job(struct pb_events *ev, struct pb_topic *t)
 {
-    struct pb_errand_end end = pb_errand_end(t->job);
+    struct pb_serve_job_result end = pb_serve_job_result(t->job);
 
     if (!end.status)
         end_document(ev, t);
@@ -221,7 +221,7 @@ static void finish_job(struct pb_events *ev, struct pb_topic *t)
         take_failure(ev, t, &end);
     t->length = t->nbegin = 0;
     t->too_long = false;
-    pb_errand_release(t->job);
+    pb_serve_job_release(t->job);
     t->job = NULL;
     t->due = pb_now_ns() + (end.status ? RETRY_MS : t->route->topic.every_ms) * PB_NS_PER_MS;
 }
@@ -245,14 +245,14 @@ static void start_job(struct pb_events *ev, struct pb_topic *t)
         words[n++] = (char *)(uintptr_t)form->option;
     if (route->topic.more)
         words[n++] = (char *)(uintptr_t)route->topic.more;
-    const struct pb_errand_plan plan = {.argv = words,
-                                        .file = form->file,
-                                        .limit_ms = route->topic.more ? UINT_MAX : route->limit_s * 1000,
-                                        .as = t->as,
-                                        .resume = pb_events_wake,
-                                        .arg = ev};
+    const struct pb_serve_job_plan plan = {.argv = words,
+                                           .file = form->file,
+                                           .limit_ms = route->topic.more ? UINT_MAX : route->limit_s * 1000,
+                                           .as = t->as,
+                                           .resume = pb_events_wake,
+                                           .arg = ev};
     t->answered = false;
-    if (pb_errand_start(ev->jobs, &plan, &t->job, &err) < 0) {
+    if (pb_serve_job_start(ev->jobs, &plan, &t->job, &err) < 0) {
         t->job = NULL;
         t->due = pb_now_ns() + RETRY_MS * PB_NS_PER_MS;
     }
@@ -264,14 +264,14 @@ static void advance_job(struct pb_events *ev, struct pb_topic *t)
     ssize_t n;
 
     if (pb_route_form(t->route, t->route->topic.form)->file) {
-        if (!pb_errand_ready(t->job, ignore))
+        if (!pb_serve_job_ready(t->job, ignore))
             return;
-        if (pb_errand_end(t->job).status == 0)
+        if (pb_serve_job_result(t->job).status == 0)
             take_file(ev, t);
         finish_job(ev, t);
         return;
     }
-    while ((n = pb_errand_read(t->job, piece, sizeof(piece), ignore)) > 0)
+    while ((n = pb_serve_job_read(t->job, piece, sizeof(piece), ignore)) > 0)
         take_output(ev, t, piece, (size_t)n);
     if (n != -EAGAIN)
         finish_job(ev, t);
@@ -282,7 +282,7 @@ static void free_topic(struct pb_topic *t)
     for (size_t i = 0; i < t->nkept; i++)
         pb_event_release(t->kept[i]);
     if (t->job)
-        pb_errand_release(t->job);
+        pb_serve_job_release(t->job);
     free(t->document);
     free(t);
 }

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/time.h"
-#include "serve/errand.h"
+#include "serve/jobs.h"
 #include "serve/service.h"
 #include "serve/words.h"
 
@@ -33,14 +33,14 @@ enum { RECORD, ARCHIVE, COMMANDS };
 struct watched {
     char id[64];
     bool seen; /* in the list just read */
-    struct pb_errand *jobs[COMMANDS];
+    struct pb_serve_job *jobs[COMMANDS];
     uint64_t due[COMMANDS];
 };
 
 struct pb_watch {
     const struct pb_service *s;
     struct pb_watch_plan plan;
-    struct pb_errands *errands;
+    struct pb_serve_jobs *jobs;
     pthread_t thread;
     int wake;
     _Atomic bool ending;
@@ -71,14 +71,14 @@ static void wait_ms(struct pb_watch *w, int ms)
 
 /* --- commands --- */
 
-static struct pb_errand *start_words(struct pb_watch *w, struct pb_words *words, unsigned limit_ms)
+static struct pb_serve_job *start_words(struct pb_watch *w, struct pb_words *words, unsigned limit_ms)
 {
-    const struct pb_errand_plan plan = {
+    const struct pb_serve_job_plan plan = {
         .argv = words->at, .limit_ms = limit_ms, .resume = wake_thread, .arg = w};
-    struct pb_errand *job = NULL;
+    struct pb_serve_job *job = NULL;
     struct pb_err err = {0};
 
-    return pb_errand_start(w->errands, &plan, &job, &err) < 0 ? NULL : job;
+    return pb_serve_job_start(w->jobs, &plan, &job, &err) < 0 ? NULL : job;
 }
 
 static void start_command(struct pb_watch *w, struct watched *at, int which)
@@ -109,11 +109,11 @@ static void look_at_command(struct pb_watch *w, struct watched *at, int which, u
 
     if (!at->jobs[which] && now >= at->due[which])
         start_command(w, at, which);
-    while (at->jobs[which] && (n = pb_errand_read(at->jobs[which], piece, sizeof(piece), ignore)) > 0)
+    while (at->jobs[which] && (n = pb_serve_job_read(at->jobs[which], piece, sizeof(piece), ignore)) > 0)
         ;
     if (!at->jobs[which] || n == -EAGAIN)
         return;
-    pb_errand_release(at->jobs[which]);
+    pb_serve_job_release(at->jobs[which]);
     at->jobs[which] = NULL;
     at->due[which] = now + RETRY_MS * PB_NS_PER_MS;
 }
@@ -122,7 +122,7 @@ static void release(struct watched *at)
 {
     for (int i = 0; i < COMMANDS; i++)
         if (at->jobs[i])
-            pb_errand_release(at->jobs[i]);
+            pb_serve_job_release(at->jobs[i]);
 }
 
 /* --- processes --- */
@@ -176,9 +176,9 @@ static void look_for_processes(struct pb_watch *w)
     pb_words_add(&words, w->s->program);
     pb_words_add(&words, "list");
     pb_words_add(&words, "--json");
-    struct pb_errand *job = text ? start_words(w, &words, LIST_MS) : NULL;
+    struct pb_serve_job *job = text ? start_words(w, &words, LIST_MS) : NULL;
     while (job && !w->ending && length < LIST_MAX) {
-        n = pb_errand_read(job, text + length, LIST_MAX - length, ignore);
+        n = pb_serve_job_read(job, text + length, LIST_MAX - length, ignore);
         if (n > 0)
             length += (size_t)n;
         else if (n == -EAGAIN)
@@ -187,7 +187,7 @@ static void look_for_processes(struct pb_watch *w)
             break;
     }
     if (job)
-        pb_errand_release(job);
+        pb_serve_job_release(job);
     if (job && n == 0)
         take_list(w, text, length);
 }
@@ -228,10 +228,10 @@ int pb_watch_new(const struct pb_service *s, const struct pb_watch_plan *plan, s
     w->s = s;
     w->plan = *plan;
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int r = pb_errands_new(s->folder, COMMANDS * WATCHED + 1, 0, &w->errands, err);
+    int r = pb_serve_jobs_new(s->folder, COMMANDS * WATCHED + 1, 0, &w->jobs, err);
     if (r == 0 && (w->wake < 0 || pthread_create(&w->thread, NULL, run_thread, w) != 0)) {
         r = pb_fail(err, -EAGAIN, "the service cannot start its threads");
-        pb_errands_free(w->errands);
+        pb_serve_jobs_free(w->jobs);
     }
     if (r < 0) {
         free(w);
@@ -250,7 +250,7 @@ void pb_watch_free(struct pb_watch *w)
     pthread_join(w->thread, NULL);
     for (size_t i = 0; i < w->n; i++)
         release(&w->at[i]);
-    pb_errands_free(w->errands);
+    pb_serve_jobs_free(w->jobs);
     close(w->wake);
     free(w);
 }

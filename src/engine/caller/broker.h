@@ -20,6 +20,9 @@
 
 struct pb_archive_run;
 
+/* How many queries of this user run at once: workers, two a CPU. */
+unsigned pb_sql_workers(void);
+
 struct pb_sql_source {
     struct pb_live_source live;
     int32_t rank;                                    /* -1: none */

@@ -14,6 +14,7 @@
 #include "base/program.h"
 #include "base/retry.h"
 #include "control/rundir.h"
+#include "engine/caller/broker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@
 
 enum { PATH_SIZE = 512, LEAST_SLOTS = 4, MOST_SLOTS = 8, WORKER_FD = 3 };
 
-static unsigned count_slots(void)
+unsigned pb_sql_workers(void)
 {
     long n = 2 * sysconf(_SC_NPROCESSORS_ONLN);
     return n < LEAST_SLOTS ? LEAST_SLOTS : n > MOST_SLOTS ? MOST_SLOTS : (unsigned)n;
@@ -190,7 +191,7 @@ static int lock_file(int dir, const char *name)
 /* The lock of a free slot; -EAGAIN: all are in use. */
 static int lock_slot(int dir, unsigned *ret_slot)
 {
-    for (unsigned i = 0; i < count_slots(); i++) {
+    for (unsigned i = 0; i < pb_sql_workers(); i++) {
         char name[32];
         snprintf(name, sizeof(name), "sql-%u.lock", i);
         int fd = lock_file(dir, name);
@@ -259,7 +260,7 @@ int pb_worker_take(struct pb_worker *ret, int fresh, const char *archive, uint64
     if (lock == -ETIMEDOUT)
         return pb_fail(err, lock,
                        "timed out: all %u SQL workers are busy with other queries (try again, or --timeout)",
-                       count_slots());
+                       pb_sql_workers());
     if (lock < 0)
         return take_private(ret, path, archive, err);
     snprintf(name, sizeof(name), "sql-%u-%016llx", slot, (unsigned long long)id);

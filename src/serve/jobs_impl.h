@@ -1,0 +1,63 @@
+/* jobs_impl: what jobs.c (the pool, and the way of output) and jobs_child.c (how a child is started) share. */
+#pragma once
+
+#include "serve/child.h"
+#include "serve/jobs.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+enum { PB_JOB_ERRORS_MAX = 4096, PB_JOB_FOLDER = 512 };
+
+struct pb_serve_jobs {
+    pthread_mutex_t lock; /* of this and of every job */
+    pthread_t thread;
+    struct pb_serve_job *first;
+    unsigned most, queries, queued; /* queries: as many of those that run may be */
+    int epoll, wake;
+    bool ending;
+    char folder[PB_JOB_FOLDER];
+    _Alignas(16) char stack[PB_CHILD_STACK];
+};
+
+/* Output on its way to the reader. */
+struct pb_job_pipe {
+    int fd; /* -1: ended */
+    char *buffer;
+    size_t size, start, end; /* start to end is not read yet */
+    bool paused;             /* the buffer is full, and fd not watched */
+};
+
+struct pb_serve_job {
+    struct pb_serve_jobs *jobs;
+    struct pb_serve_job *next;
+    pid_t pid;
+    int pidfd, in; /* -1: none */
+    /* By enum pb_serve_job_stream. Without a dialog the errors are for pb_serve_job_result. */
+    struct pb_job_pipe streams[2];
+    bool queued; /* it waits until another one is given back, with its plan: */
+    struct pb_serve_job_plan plan;
+    struct pb_as as;
+    bool query, dialog;
+    bool released, waiting, late, silent, over;
+    bool lost;        /* it has not ended though it was killed: it has no place any longer, and is reaped when
+                       * it can be */
+    unsigned signals; /* that it was sent to end it */
+    bool look;        /* something has happened to it; without that it is looked at every LOOK_MS */
+    bool dropped;     /* its output is not kept any longer, since nobody reads it */
+    uint64_t deadline;
+    int client;
+    uint64_t moved; /* when something was read, or came into the empty buffer */
+    int status;
+    void (*resume)(void *arg);
+    void *arg;
+    char folder[PB_JOB_FOLDER + 32], file[64]; /* "": none */
+    char errors[PB_JOB_ERRORS_MAX];
+};
+
+/* Starts the child; the lock is held. What it opened is the job's, also where it fails. */
+int pb_serve_job_spawn(struct pb_serve_job *job, const struct pb_serve_job_plan *plan);
+
+/* Of a job that is queued: a plan's texts are the caller's. -ENOMEM. */
+int pb_serve_job_copy_plan(struct pb_serve_job *job, const struct pb_serve_job_plan *plan);
+void pb_serve_job_free_plan(struct pb_serve_job *job);
