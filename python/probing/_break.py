@@ -6,7 +6,7 @@ import _probing
 from . import _hooks, _places, _trace, _values, _watch
 from ._by_type import message_of, name_of
 from ._expressions import Names, compile_expression, parse_message, render
-from ._hooks import MONITORED, Refused
+from ._hooks import MONITORED, Nothing, Refused
 from ._own import make_table
 
 OLD_MS = 60000  # lifetime of places before 3.12
@@ -140,7 +140,7 @@ def stop(names):
     chosen = [each for each in list(all_breaks().values()) if not names or str(each.number) in names or each.name in names
               or any(each.text.partition(" ")[0].endswith(name) or each.watch and each.watch.text == name for name in names)]
     if not chosen:
-        raise Refused("there is no such breakpoint" if names else "there are no breakpoints")
+        raise Nothing("there is no such breakpoint" if names else "there are no breakpoints")
     for each in chosen:
         each.remove()
         if each.holder is not None:

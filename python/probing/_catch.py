@@ -348,7 +348,7 @@ def serve_control(arguments, channel):
         _probing.shared["catch"] = catch
         at_detach("catch", stop)
         catch.install()
-    channel.write(b"ok %s\n" % (b"on" if words[0] == "on" else b"was on" if was_on else b"was off"))
+    channel.write(b"ok %s\n" % (b"on" if words[0] == "on" else b"was_on" if was_on else b"was_off"))
 
 
 def serve_client(arguments, channel):

@@ -26,6 +26,14 @@ GENERATOR = 0x20 | 0x80 | 0x200  # of a code's flags: a generator, a coroutine, 
 class Refused(Exception):
     """A request cannot be fulfilled; the text says why."""
 
+    status = 1
+
+
+class Nothing(Refused):
+    """There is nothing of what was to be ended (PB_TALK_NOTHING)."""
+
+    status = 2
+
 
 class Hooked:
     """The hooks of a function."""

@@ -298,6 +298,6 @@ def serve_control(arguments, channel):
         functions = {"start": lambda: start(options, names), "stop": lambda: stop(names), "list": listing, "rows": lambda: table(rows())}
         answer = functions[options["do"]]()
     except Refused as error:
-        channel.close(str(error), 1)
+        channel.close(str(error), error.status)
         return
     channel.write(("ok %s\n" % answer).encode("utf-8", "replace"))

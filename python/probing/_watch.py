@@ -12,7 +12,7 @@ from _weakref import ref
 import _probing
 from . import _helpers, _hooks, _places, _trace, _values
 from ._expressions import Names
-from ._hooks import MONITORED, Refused
+from ._hooks import MONITORED, Nothing, Refused
 from ._operations import operations_of
 from ._own import make_table
 from ._program import main_globals
@@ -320,7 +320,7 @@ def has_variable(code, expression):
 def stop(names):
     chosen = [each for each in list(all_watches().values()) if not names or each.text in names]
     if not chosen:
-        raise Refused("that is not watched" if names else "nothing is watched")
+        raise Nothing("that is not watched" if names else "nothing is watched")
     for each in chosen:
         all_watches().pop(each.text, None)
         _places.remove(each.place)
@@ -341,7 +341,7 @@ def answer(arguments, channel, functions):
         _hooks.settle_generation()
         said = functions[options["do"]](options, names)
     except Refused as error:
-        channel.close(str(error), 1)
+        channel.close(str(error), error.status)
         return
     channel.write(("ok %s\n" % said).encode("utf-8", "replace"))
 

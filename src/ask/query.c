@@ -38,11 +38,9 @@ static int open_sources(const struct pb_ask *ask, const struct pb_targets *targe
 }
 
 /* When a query fails because a table is missing, the error names the failed function of that table. */
-static void name_function(const struct pb_query *q, struct pb_err *err)
+static void name_function(const struct pb_query *q, int r, struct pb_err *err)
 {
-    const char *dot = strchr(q->missing.table, '.'), *name = dot ? dot + 1 : q->missing.table;
-
-    if (q->missing.table[0] && err && strcasestr(err->text, name))
+    if (r == -ENOENT && q->missing.table[0] && err)
         *err = q->missing.err;
 }
 
@@ -77,7 +75,7 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
                                        .cancel = request->cancel};
     r = pb_sql_open(&query, &q->sql, err);
     if (r < 0)
-        name_function(q, err);
+        name_function(q, r, err);
     if (r < 0)
         pb_query_close(q);
     else
@@ -97,7 +95,7 @@ int pb_query_next(struct pb_query *q, struct pb_sql_event *ret, struct pb_err *e
     }
     int r = pb_sql_next(q->sql, ret, err);
     if (r < 0)
-        name_function(q, err);
+        name_function(q, r, err);
     return r;
 }
 

@@ -35,10 +35,12 @@ static void put_columns(struct pb_wire *m, const struct pb_sql_event *event)
     }
 }
 
-static void put_note(struct pb_wire *m, const char *text)
+/* own: it is about this node alone. */
+static void put_note(struct pb_wire *m, const char *text, bool own)
 {
     pb_wire_begin(m, PB_SQL_NOTE);
     pb_wire_put_text(m, text, strlen(text));
+    pb_wire_put_u32(m, own);
 }
 
 /* A rank whose rows are missing is named, and the others' come. */
@@ -49,7 +51,7 @@ static void put_failure(struct pb_wire *m, const struct pb_query *q, const struc
     pb_live_name(&pb_query_source(q, event->source)->live, name, sizeof(name));
     snprintf(text, sizeof(text), "rows of %s are missing%s%s: %s", name, event->table ? " in " : "",
              event->table ? event->table : "", event->text);
-    put_note(m, text);
+    put_note(m, text, true);
 }
 
 static int put_event(struct answer *a, const struct pb_query *q, const struct pb_sql_event *event, FILE *out)
@@ -62,7 +64,7 @@ static int put_event(struct answer *a, const struct pb_query *q, const struct pb
         pb_batch_put(&a->m, &event->batch);
         break;
     case PB_SQL_EVENT_NOTE:
-        put_note(&a->m, event->text);
+        put_note(&a->m, event->text, false);
         break;
     case PB_SQL_EVENT_FAILED:
         put_failure(&a->m, q, event);

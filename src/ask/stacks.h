@@ -106,6 +106,7 @@ struct pb_stacks {
         locals;            /* counts and bytes kept so far: a hostile process must not fill our memory */
     struct pb_waits waits; /* one per thread, after pb_stacks_waits; else none */
     char verdict[512];     /* "": nothing is known */
+    bool verdict_is_wait;  /* it says what the main thread waits for */
     char note[256];        /* why Python could not be read; "": no reason to tell */
     const char *root;      /* root of the files of a core */
 };

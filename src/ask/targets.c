@@ -17,6 +17,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +52,10 @@ void pb_target_label(pid_t pid, char *ret, size_t size)
 
 int32_t pb_label_rank(const char *label)
 {
-    return strncmp(label, "rank ", 5) == 0 ? atoi(label + 5) : -1;
+    int32_t rank;
+    char end;
+
+    return sscanf(label, "rank %" SCNd32 "%c", &rank, &end) == 1 && rank >= 0 ? rank : -1;
 }
 
 static int add_target(struct pb_targets *targets, pid_t pid)

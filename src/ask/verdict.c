@@ -210,6 +210,7 @@ static void find_verdict(struct pb_stacks *s)
     size_t main = 0;
 
     s->verdict[0] = '\0';
+    s->verdict_is_wait = false;
     while (main < s->n && s->threads[main].native.tid != s->pid)
         main++;
     if (pb_stacks_died(s, s->verdict, sizeof(s->verdict)))
@@ -224,8 +225,8 @@ static void find_verdict(struct pb_stacks *s)
     if (s->py && s->source.pid && gil_held_in_c(s, w, s->verdict, sizeof(s->verdict)))
         return;
     s->verdict[0] = '\0';
-    if (!find_deadlock(s, w, s->verdict, sizeof(s->verdict)) && main < s->n)
-        describe_main_wait(&w->at[main], s->verdict, sizeof(s->verdict));
+    s->verdict_is_wait = !find_deadlock(s, w, s->verdict, sizeof(s->verdict)) && main < s->n &&
+                         describe_main_wait(&w->at[main], s->verdict, sizeof(s->verdict));
 }
 
 int pb_stacks_waits(struct pb_stacks *s, enum pb_waits_depth depth)

@@ -50,10 +50,10 @@ static bool find_rank(const struct pb_stacks_answer *a, struct rank *ret)
 {
     /* The answer is in our own memory; const is only for its readers. */
     struct pb_stacks *s = (struct pb_stacks *)a->stacks;
-    char end;
-
-    if (a->result < 0 || !s || s->waits.n != s->n || sscanf(s->label, "rank %d%c", &ret->number, &end) != 1 ||
-        ret->number < 0)
+    if (a->result < 0 || !s || s->waits.n != s->n)
+        return false;
+    ret->number = pb_label_rank(s->label);
+    if (ret->number < 0)
         return false;
     ret->stacks = s;
     for (size_t i = 0; i < s->n; i++)
@@ -110,7 +110,7 @@ static void add_to_verdict(struct pb_stacks *s, const struct pb_wait *w)
 {
     size_t len = strlen(s->verdict), room = sizeof(s->verdict) - len;
 
-    if (w->absent[0] && strstr(s->verdict, w->text))
+    if (w->absent[0] && s->verdict_is_wait)
         snprintf(s->verdict + len, room, "; not in it: %s %s", strpbrk(w->absent, ",-.") ? "ranks" : "rank",
                  w->absent);
 }

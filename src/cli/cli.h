@@ -18,11 +18,14 @@
 #define PB_USAGE           (-10000)
 #define PB_FAILED          (-10001) /* failed, and the error was printed already */
 #define PB_PARTIAL         (-10002) /* the same: a part of a cluster did not answer: exit status 3 */
+#define PB_NOTHING         (-10003) /* there is nothing of what was to be ended */
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
 #define PB_ARGS_MAX        1024                /* launch: arguments of the program that it starts */
 #define PB_OPTS_MAX        24
 
 enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV };
+
+enum { PB_EXIT_NOTHING = 4 }; /* of pb_run_line; of the program 1 */
 
 struct pb_call {
     struct pb_ask ask;

@@ -23,12 +23,12 @@ static int print_error(const char *what, int r, const struct pb_err *err)
         return 0;
     if (r != PB_FAILED && r != PB_PARTIAL) {
         fflush(stdout);
-        fprintf(stderr, "probing: %s%s", what ? what : "", what ? ": " : "");
+        fprintf(stderr, PB_ERR_LEADS "%s%s", what ? what : "", what ? ": " : "");
         pb_put_sentence(stderr, pb_err_text(err, r));
     }
     if (r < PB_STOPPED(0))
         return 128 + (PB_STOPPED(0) - r);
-    return r == PB_USAGE ? 2 : r == PB_PARTIAL ? 3 : 1;
+    return r == PB_USAGE ? PB_EXIT_USAGE : r == PB_PARTIAL ? 3 : r == PB_NOTHING ? PB_EXIT_NOTHING : 1;
 }
 
 int pb_run_one(const struct pb_call *call)
@@ -133,6 +133,9 @@ int main(int argc, char **argv)
 {
     pb_children_begin();
     int status = pb_run_line(argc, argv);
+
+    if (status == PB_EXIT_NOTHING) /* for ranks of a cluster (cluster/debug.c) */
+        status = 1;
 
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {

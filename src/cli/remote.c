@@ -141,15 +141,13 @@ static int connect_service(struct remote *r, struct pb_err *err)
 }
 
 /* Extracts the sentence of an error answer: "message":"..". */
-static int report_refusal(const char *answer, struct pb_err *err)
+static int report_refusal(const char *text, size_t length, struct pb_err *err)
 {
-    const char *message = strstr(answer, "\"message\":\"");
+    char message[512];
 
-    if (!message)
-        return pb_fail(err, -EPROTO,
-                       "the answer is not from a probing service, or from another release of it");
-    message += 11;
-    return pb_fail(err, -EACCES, "the service says: %.*s", (int)strcspn(message, "\""), message);
+    if (pb_service_error(text, length, message, sizeof(message)))
+        return pb_fail(err, -EACCES, "the service says: %s", message);
+    return pb_fail(err, -EPROTO, "the answer is not from a probing service, or from another release of it");
 }
 
 /* Reads the head of the answer byte by byte: frames follow it directly. */
@@ -184,8 +182,7 @@ static int upgrade_connection(struct remote *r, struct pb_err *err)
     if (strncmp(text, "HTTP/1.1 101", 12) == 0)
         return 0;
     ssize_t more = recv(r->relay.socket, text, sizeof(text) - 1, 0);
-    text[more > 0 ? more : 0] = '\0';
-    return report_refusal(text, err);
+    return report_refusal(text, more > 0 ? (size_t)more : 0, err);
 }
 
 /* --- files of this machine --- */

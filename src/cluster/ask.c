@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "cluster/own_service.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -209,20 +210,17 @@ static int take_body(void *arg, const char *bytes, size_t n)
     return 0;
 }
 
-/* A service that said no. Its sentence is in its JSON. */
+/* A service that refused. */
 static void settle_http(struct pb_ask_part *a, struct link *l)
 {
     int status = l->http.status;
-    const char *message = strstr(l->said, "\"message\":\"");
     char why[256];
 
     if (status == 404 || status == 405) {
         settle(a, l->in->node, PB_NODE_OTHER_VERSION, "the service there does not know clusters");
         return;
     }
-    if (message)
-        snprintf(why, sizeof(why), "%.*s", (int)strcspn(message + 11, "\""), message + 11);
-    else
+    if (!pb_service_error(l->said, l->nsaid, why, sizeof(why)))
         snprintf(why, sizeof(why), "HTTP status %d", status);
     settle(a, l->in->node, PB_NODE_REFUSED, why);
 }
@@ -259,7 +257,7 @@ static void settle_launched(struct pb_ask_part *a, struct link *l, struct incomi
 
     if (in->reader.greeted) {
         settle(a, in->node, PB_NODE_UNREACHABLE, "it ended in the middle of its answer");
-    } else if (strstr(l->said, "there is no command 'cluster'")) {
+    } else if (status == PB_EXIT_USAGE) {
         settle(a, in->node, PB_NODE_OTHER_VERSION, "the program there does not know clusters");
     } else if (status == 126 || status == 127 || strstr(l->said, "OCI runtime exec failed")) {
         snprintf(why, sizeof(why), "%.200s cannot be started there (attach with --program)",

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/host_port.h"
+#include "base/json.h"
 #include "base/own_folder.h"
 #include "control/relay.h"
 
@@ -72,6 +73,14 @@ void pb_own_service_token(char ret[PB_SERVICE_TOKEN])
     ret[0] = '\0';
     if (folder >= 0)
         read_line(folder, "token", ret, PB_SERVICE_TOKEN);
+}
+
+bool pb_service_error(const char *body, size_t length, char *ret, size_t size)
+{
+    _cleanup_(pb_json_done) struct pb_json j = {0};
+
+    return pb_json_parse(body, length, &j) == 0 &&
+           pb_json_text(&j, pb_json_get(&j, pb_json_get(&j, 1, "error"), "message"), ret, size) > 0;
 }
 
 /* --- addresses --- */

@@ -28,6 +28,10 @@ int pb_own_service_find(struct pb_own_service *ret);
 /* The token in its folder, whether or not it runs; "": there is none. */
 void pb_own_service_token(char ret[PB_SERVICE_TOKEN]);
 
+/* The message of an error that a service has answered with, {"error": {"message": ..}}. False: the body is
+ * none. */
+bool pb_service_error(const char *body, size_t length, char *ret, size_t size);
+
 /* Resolves an address to listen at: HOST:PORT, [V6]:PORT, PORT or HOST. NULL: any port of 127.0.0.1. */
 int pb_service_resolve(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size,
                        struct pb_err *err);

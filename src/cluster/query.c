@@ -233,7 +233,7 @@ static void take_notes(struct pb_cluster_query *q, size_t node, const struct pb_
         struct pb_wire m = {.data = (uint8_t *)(uintptr_t)f.data, .size = f.size};
         uint32_t length;
         const char *text = f.type == PB_SQL_NOTE ? pb_wire_text(&m, &length) : NULL;
-        if (text && strncmp(text, "rows of ", 8) == 0)
+        if (text && pb_wire_u32(&m))
             add_note(q, "%s: %.*s", q->c->nodes[node].name, length > 400 ? 400 : (int)length, text);
         else if (text)
             add_note(q, "%.*s", length > 400 ? 400 : (int)length, text);
@@ -242,7 +242,7 @@ static void take_notes(struct pb_cluster_query *q, size_t node, const struct pb_
 
 static bool is_missing_table(const struct pb_sent_part *part)
 {
-    return part->error == EINVAL && strstr(part->text, "does not exist");
+    return part->error == ENOENT;
 }
 
 /* Sorts what the nodes sent. 1: a split question must be asked for rows instead. */

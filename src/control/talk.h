@@ -20,13 +20,16 @@ struct pb_talk {
     int ended;         /* nothing comes any more */
 };
 
+/* The status of an END: there is nothing of what was to be ended (python/probing/_hooks.py: Nothing). */
+enum { PB_TALK_NOTHING = 2 };
+
 enum pb_talk_event_type { PB_TALK_DATA, PB_TALK_ROOM, PB_TALK_END };
 
 struct pb_talk_event {
     enum pb_talk_event_type type;
     const uint8_t *data; /* DATA: valid until the next call */
     size_t size;
-    int status;     /* END: 0, or 1 when something failed */
+    int status;     /* END: 0; 1 when something failed; PB_TALK_NOTHING */
     char text[256]; /* END: why, for a person; "" where the code just ended. As the target has it: print with
                        care */
 };

@@ -334,10 +334,7 @@ static int stop(struct setting *set, struct pb_err *err)
     for (size_t i = 0; i < a.n; i++)
         stopped += a.at[i].status == 0;
     for (size_t i = 0; stopped && i < a.n; i++)
-        if (a.at[i].status == 1 && a.at[i].errors &&
-            (strstr(a.at[i].errors, "there are no breakpoints") ||
-             strstr(a.at[i].errors, "there is no such breakpoint") ||
-             strstr(a.at[i].errors, "nothing is watched") || strstr(a.at[i].errors, "nothing is traced"))) {
+        if (a.at[i].status == PB_EXIT_NOTHING) {
             a.at[i].shown = true;
             a.at[i].status = 0;
         }

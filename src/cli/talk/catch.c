@@ -83,14 +83,14 @@ int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struc
 
 int pb_catch_stop(const struct pb_call *call, struct pb_err *err)
 {
-    char answer[64] = "was off";
+    char answer[64] = "was_off";
     bool has_python = false;
 
     int r = pb_keeper_stop(call, &has_python, err);
     bool was_off = r == 1;
     if (r >= 0 && has_python) {
         r = pb_dialog_ask(call, "catch", "off", answer, sizeof(answer), err);
-        was_off = was_off && strcmp(answer, "was off") == 0;
+        was_off = was_off && strcmp(answer, "was_off") == 0;
     }
     if (r >= 0)
         r = listen_anew(call, NULL, err);

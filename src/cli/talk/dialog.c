@@ -58,6 +58,7 @@ static int receive_bytes(struct pb_dialog *d, int timeout_ms)
         return r;
     if (event.type == PB_TALK_END) {
         snprintf(d->reason, sizeof(d->reason), "%s", event.text);
+        d->status = event.status;
         d->ended = true;
         return -ENODATA;
     }
@@ -212,7 +213,7 @@ int pb_dialog_ask_whole(const struct pb_call *call, const char *kind, const char
     else if (got < 0 && got != -ENODATA)
         r = pb_fail(err, (int)got, "the process ended, or its agent was detached");
     else if (strncmp(text, ok, strlen(ok)) != 0)
-        r = pb_fail(err, -EIO, "%s",
+        r = pb_fail(err, dialog.status == PB_TALK_NOTHING ? PB_NOTHING : -EIO, "%s",
                     pb_dialog_reason(&dialog)[0] ? pb_dialog_reason(&dialog) : "the prompt ended");
     pb_dialog_close(&dialog);
     if (r < 0)

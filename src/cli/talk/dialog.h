@@ -31,6 +31,7 @@ struct pb_dialog {
     char *buf; /* received bytes */
     size_t len, used;
     char reason[256]; /* why it ended */
+    int status;       /* of its end */
     bool ended;
 };
 
@@ -58,7 +59,8 @@ int pb_dialog_next(struct pb_dialog *d, struct pb_dialog_message *ret, int timeo
 const char *pb_dialog_reason(const struct pb_dialog *d);
 
 /* Asks a kind that answers "ok TEXT" and ends. Returns the text, which the caller frees. Otherwise the error
- * is the reason that the agent gives for the end; -EMSGSIZE: the answer is longer than PB_DIALOG_MAX. */
+ * is the reason that the agent gives for the end, PB_NOTHING where there is nothing of what was to be
+ * ended; -EMSGSIZE: the answer is longer than PB_DIALOG_MAX. */
 int pb_dialog_ask_whole(const struct pb_call *call, const char *kind, const char *words, char **ret,
                         struct pb_err *err);
 /* The same for a word or a line, cut to size. */

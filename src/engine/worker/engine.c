@@ -414,6 +414,9 @@ static int send_end(struct pb_engine *e, int r, const struct pb_err *err)
         pb_engine_note(e, "%llu segments or cells made no sense and were left out: the file is damaged",
                        (unsigned long long)damaged);
     pb_wire_begin(&e->out, r < 0 ? PB_SQL_ERROR : PB_SQL_DONE);
+    /* DuckDB gives no code for a table that is not there. */
+    if (r == -EINVAL && strstr(pb_err_text(err, r), "does not exist"))
+        r = -ENOENT;
     if (r < 0) {
         pb_hint(c, pb_err_text(err, r), pb_engine_was_stopped(e) ? e->request->timeout_ms : 0, text,
                 sizeof(text));
