@@ -13,7 +13,7 @@ ONCE = {
     "program": (r"/proc/self/exe", "src/base/program.h", set()),
     "controls": (CONTROLS, "src/base/text.c", ESCAPES),
     # The input of a command, which is not put over one of ours.
-    "null": (r'open\("/dev/null"', "src/base/null.c", {"src/serve/errand.c"}),
+    "null": (r'open\("/dev/null"', "src/base/null.c", {"src/serve/jobs_child.c"}),
     "loopback": (r">> 24\)? == 127|IN6_IS_ADDR_LOOPBACK", "src/base/host_port.c", set()),
     # host_port.c looks for the first colon. These read http://HOST:PORT/PID?token=, and the port of a header Host.
     "port": (r"(?:str|mem)rchr\([^;]*':'", None, {"src/cli/remote.c", "src/serve/gate.c"}),
