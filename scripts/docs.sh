@@ -14,4 +14,4 @@ if ! cmp -s requirements/docs.txt $venv/installed; then
     cp requirements/docs.txt $venv/installed
 fi
 NO_MKDOCS_2_WARNING=1 $venv/bin/python -m mkdocs build --quiet --strict
-echo "docs: open $PWD/build/site/index.html"
+echo "docs: open $PWD/build/site/index.html; search works behind a server: python3 -m http.server -d build/site"
