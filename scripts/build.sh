@@ -11,6 +11,9 @@ scripts/setup.sh build
 
 log=build/$preset/build.log
 mkdir -p build/"$preset"
+# One at a time in a folder: tests build too.
+exec 8>build/"$preset"/lock
+flock 8
 run() {
     if ! "$@" >"$log" 2>&1; then
         # From the first failure on; a failed configuration has no such mark.

@@ -20,8 +20,9 @@ TOP = Path(__file__).resolve().parent.parent
 
 
 # Files that take longest begin first: one that begins last would keep the other workers waiting for its end.
-LONGEST = ["test_harm_python", "test_inject", "test_harm_sampler", "test_harm_inject", "test_hostile", "test_page", "test_wheel", "test_harm_agent", "test_eval",
-           "test_archive", "test_torch_examples", "test_agent", "test_debug", "test_profile", "test_backtrace", "test_lines", "test_build", "test_torch_ways",
+LONGEST = ["test_harm_python", "test_wheel", "test_inject", "test_harm_sampler", "test_harm_memory_hooks", "test_memory", "test_harm_inject",
+           "test_torch_examples", "test_page", "test_harm_agent", "test_eval", "test_hostile", "test_archive", "test_as_written", "test_agent",
+           "test_cluster_launchers", "test_debug", "test_profile", "test_backtrace", "test_serve_clients", "test_lines", "test_build",
            "test_page_hostile", "test_page_torch"]
 
 
