@@ -1,4 +1,4 @@
-/* jobs_impl: what jobs.c (the pool, and the way of output) and jobs_child.c (how a child is started) share. */
+/* jobs_impl: shared by jobs.c (the pool, and the way of output) and jobs_child.c (starts a child). */
 #pragma once
 
 #include "serve/child.h"

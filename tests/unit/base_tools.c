@@ -1,5 +1,5 @@
-/* What base/ does once for all tools: text that is made fit for a line, HOST:PORT, /dev/null over streams, the
- * path of this program, hashes. */
+/* What base/ does once for all tools: text that is made fit for a line, HOST:PORT, /dev/null over streams,
+ * the path of this program, hashes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
