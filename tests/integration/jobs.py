@@ -134,6 +134,16 @@ def forget(pid):
             shutil.rmtree(run, ignore_errors=True)
 
 
+def forget_earlier(pid):
+    """Removes runs of dead processes that had the number before: a list by the number would show them too."""
+    began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    space = os.stat("/proc/self/ns/pid").st_ino
+    for root in ("/dev/shm", "/tmp", "/var/tmp"):
+        for run in Path(root).glob(f"probing-*/{space}-{pid}-*"):
+            if not run.name.endswith(f"-{began}"):
+                shutil.rmtree(run, ignore_errors=True)
+
+
 @contextmanager
 def start(*command, ready=None, ready_seconds=10, env=None, piped=subprocess.DEVNULL, **options):
     """A process for the length of a block; killed at its end. ready: what it prints when it can be probed. piped: its standard input."""
@@ -142,6 +152,7 @@ def start(*command, ready=None, ready_seconds=10, env=None, piped=subprocess.DEV
                                    env={**os.environ, **(env or {})}, **options)
     job = Job(process, log.name)
     try:
+        forget_earlier(process.pid)
         if ready:
             wait_until(lambda: ready in job.output or not job.alive(), ready_seconds, what=f"{ready!r}")
             assert job.alive(), f"the process ended:\n{job.output}"

@@ -393,23 +393,37 @@ def test_ranks_that_are_not_in_a_collective_are_named(tmp_path):
         assert "not in it" not in probe("-t", started[0].pid, "backtrace").stdout
 
 
-def test_repeating_shows_what_changed():
+@jobs.three_tries
+def test_repeating_shows_what_changed(tmp_path):
     code = """
-import threading, time
+import os, sys, threading, time
+def until_told():
+    while not os.path.exists(TOLD): time.sleep(0.01)
 def first():
     print("ready", flush=True)
-    time.sleep(2)
+    until_told()
 def second(): time.sleep(1000)
 def both():
-    threading.Thread(target=ends, name="goer").start()
+    goer = threading.Thread(target=until_told, name="goer")
+    goer.start()
     first()
     threading.Thread(target=second, name="comer").start()
+    goer.join()
+    print("changed", flush=True)
     second()
-def ends(): time.sleep(2)
 threading.Thread(target=both, name="mover").start()
 """
-    with jobs.python(code) as job:
-        text = probe("-t", job.pid, "backtrace", "--count", 2, "--interval", "3s").stdout
+    told = tmp_path / "told"
+    told.unlink(missing_ok=True)
+    with jobs.python(code.replace("TOLD", repr(str(told)))) as job:
+        with subprocess.Popen([jobs.PROGRAM, "-t", str(job.pid), "backtrace", "--count", "2", "--interval", "3s"], stdout=subprocess.PIPE,
+                              universal_newlines=True) as repeating:
+            text = repeating.stdout.readline()
+            told.touch()
+            began = time.monotonic()
+            jobs.wait_until(lambda: "changed" in job.output, what="the change")
+            jobs.in_time(time.monotonic() - began < 2, "the program changed too late for the second look")
+            text += repeating.stdout.read()
         once, again = text.split(f"process {job.pid}")[1:]
         assert "first (" in once and "MainThread" in once and "goer" in once and not re.search(", new$", once, re.M)
         assert "second (" in again and "MainThread" not in again and "1 thread as before" in again

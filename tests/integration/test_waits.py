@@ -24,14 +24,15 @@ def waits(pid):
     return {t["name"]: dict(t["waits_for"] or {}, tid=t["tid"]) for t in json.loads(done.stdout)[0]["threads"]}
 
 
-def wait_of(pid, name, kind):
-    """The wait of that thread, once it is of that kind."""
+def wait_of(pid, name, kind, *fields):
+    """The wait of that thread, once it is of that kind and has these fields: on a busy machine a holder is not always found."""
     seen = {}
 
     def there():
         seen.clear()
         seen.update(waits(pid))
-        return seen.get(name, {}).get("kind") == kind
+        wait = seen.get(name, {})
+        return wait.get("kind") == kind and all(field in wait for field in fields)
 
     jobs.wait_until(there, what=f"{name} waits for {kind}")
     return seen[name], seen
@@ -164,7 +165,7 @@ thread("holder", hold)
 time.sleep(0.01)
 """
     with start(code) as job:
-        wait, seen = wait_of(job.pid, "MainThread", "gil")
+        wait, seen = wait_of(job.pid, "MainThread", "gil", "holder_tid")
         assert wait["holder_tid"] == seen["holder"]["tid"]
 
 
