@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 
+import cluster_kit
 import jobs
 import pytest
 from jobs import TOP, probe, rows
@@ -204,15 +205,6 @@ def check_sampling(t, done, began):
     assert "<svg" in picture and "train.py" in picture, (line, picture[:300])
 
 
-def check_attach(t, done, began):
-    found = re.search(r"cluster (\S+): .*\b1 rank\b", done.stdout)
-    assert found, (done.stdout, done.stderr)
-    cluster = "cluster:" + found[1]  # other tests leave theirs
-    asked = probe("-t", cluster, "eval", "__import__('os').getpid()")
-    assert str(t.pid) in asked.stdout, (asked.stdout, asked.stderr)
-    assert probe("cluster", "detach", found[1]).returncode == 0
-
-
 def check_pause(t, done, began):
     before = len(t.steps())
     time.sleep(0.5)
@@ -247,7 +239,7 @@ COMMANDS = {
     "probing 127.0.0.1:1234 backtrace": check_stacks,
     'probing -t 127.0.0.1:1234 eval "print(loss)"': check_loss,
     'echo "loss" | probing -t 127.0.0.1:1234 repl': check_loss,
-    "probing cluster attach": check_attach,
+    "probing cluster attach": None,  # below
     "probe 4711 pause 127.0.0.1:1236": check_pause,
 }
 
@@ -256,14 +248,34 @@ def test_the_page_has_the_commands_that_are_checked():
     assert block("Commands").splitlines() == list(COMMANDS)
 
 
-# attach finds the ranks of every job of the machine.
-@pytest.mark.parametrize("line", [pytest.param(line, marks=[pytest.mark.alone] * (line == "probing cluster attach")) for line in COMMANDS])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if COMMANDS[line]])
 def test_a_command_gives_what_the_training_knows(training, line):
     began = len(training.steps())
     done = run(training, line)
     assert done.returncode == 0, (done.stdout, done.stderr)
     COMMANDS[line](training, done, max(0, began - 3))
     assert training.job.alive()
+
+
+# attach finds the ranks of every job of the machine: this one is alone in a pid namespace, with a home without clusters.
+ATTACH = """
+RANK=0 WORLD_SIZE=1 "$1" "$2" >"$3/log" &
+until grep -q ready "$3/log"; do sleep 0.05; done
+probing cluster attach && echo "the rank is $!" && probing -t cluster eval "__import__('os').getpid()" && probing cluster detach
+"""
+
+
+def test_attach_finds_the_rank_of_the_machine(tmp_path):
+    cluster_kit.needs_namespaces()
+    (tmp_path / "train.py").write_text(jobs.TRAINING)
+    own = {name: str(tmp_path) for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")}
+    done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c", ATTACH, "attach", sys.executable,
+                           tmp_path / "train.py", tmp_path], env={**environment(), **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert re.search(r"\b1 rank\b", done.stdout + done.stderr), (done.stdout, done.stderr)
+    pid = re.search(r"the rank is (\d+)", done.stdout).group(1)
+    assert re.search(rf"\b{pid}\b", done.stdout.partition("the rank is")[2].split("\n", 1)[1]), done.stdout
 
 
 # --- queries ----------------------------------------------------------------------------------------
