@@ -1,6 +1,7 @@
 /* fanout: see fanout.h. */
 #include "cli/fanout.h"
 
+#include "base/process.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -57,18 +58,16 @@ static bool forward_lines(struct stream *s)
 pid_t pb_fork_piped(int ret_fds[2])
 {
     int pipes[2][2] = {{-1, -1}, {-1, -1}};
-    pid_t parent = getpid(), pid = -1;
+    pid_t pid = -1;
 
     if (pipe2(pipes[0], O_CLOEXEC) == 0 && pipe2(pipes[1], O_CLOEXEC) == 0) {
         fflush(NULL);
-        pid = fork();
-    }
-    int e = errno;
-    if (pid == 0) {
         /* SIGTERM rather than SIGKILL: an injection under way must be undone. */
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != parent)
-            _exit(1);
+        pid = pb_process_fork(SIGTERM);
+    } else {
+        pid = -errno;
+    }
+    if (pid == 0) {
         dup2(pipes[0][1], STDOUT_FILENO);
         dup2(pipes[1][1], STDERR_FILENO);
     }
@@ -80,7 +79,7 @@ pid_t pb_fork_piped(int ret_fds[2])
         if (pipes[k][1] >= 0)
             close(pipes[k][1]);
     }
-    return pid < 0 ? -e : pid;
+    return pid;
 }
 
 static pid_t start_child(const struct pb_call *call, size_t i, struct stream out[2])
@@ -134,12 +133,8 @@ int pb_fanout(const struct pb_call *call, struct pb_err *err)
     if (started)
         forward_all(streams, 2 * started, waited);
     bool failed = false;
-    for (size_t i = 0; i < started; i++) {
-        int status = -1; /* not had: failed */
-        while (waitpid(pids[i], &status, 0) < 0 && errno == EINTR)
-            ;
-        failed = failed || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    }
+    for (size_t i = 0; i < started; i++)
+        failed = pb_process_wait(pids[i]) != 0 || failed;
     free(streams);
     free(waited);
     free(pids);

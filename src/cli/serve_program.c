@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/null.h"
+#include "base/process.h"
 #include "base/program.h"
 #include "print/outlet.h"
 
@@ -59,10 +60,9 @@ int pb_serve_check(const char *address, struct pb_err *err)
 static void run_service(const char *const *words)
 {
     struct pb_err err = {0};
-    int status;
 
     fflush(stdout);
-    pid_t pid = fork();
+    pid_t pid = pb_process_fork(0);
     if (pid == 0) {
         pb_null_over(STDOUT_FILENO, STDOUT_FILENO);
         int r = pb_serve_become(words, &err);
@@ -70,8 +70,8 @@ static void run_service(const char *const *words)
         fflush(stderr);
         _exit(127);
     }
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    if (pid > 0)
+        pb_process_wait(pid);
 }
 
 int pb_serve_start(const char *pid, const char *address, struct pb_own_service *ret, struct pb_err *err)

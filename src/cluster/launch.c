@@ -3,6 +3,7 @@
  * Nothing of ours runs on a node before, and nothing stays: the launcher starts `probing cluster answer`
  * there with the user's own rights, which reads questions from its standard input until that ends. */
 #include "base/null.h"
+#include "base/process.h"
 #include "cluster/link.h"
 
 #include "base/cleanup.h"
@@ -229,32 +230,6 @@ static char **extend_environment(const char *more)
     return ret;
 }
 
-/* posix_spawn, and not fork: the asking process may be large. */
-static int spawn(const char *const *words, char *const *environment, int both, int errors, pid_t *ret)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    sigset_t none, broken;
-
-    sigemptyset(&none);
-    sigemptyset(&broken);
-    sigaddset(&broken, SIGPIPE);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_adddup2(&actions, both, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, both, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &broken);
-    int r = -posix_spawnp(ret, words[0], &actions, &attributes, (char *const *)words, environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return r;
-}
-
 int pb_launch_words(const char *const *words, char *const *environment, struct pb_launched *ret)
 {
     int both[2] = {-1, -1}, errors[2] = {-1, -1};
@@ -264,7 +239,13 @@ int pb_launch_words(const char *const *words, char *const *environment, struct p
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both) < 0 || pipe2(errors, O_CLOEXEC) < 0)
         r = -errno;
     if (r == 0)
-        r = spawn(words, environment ? environment : environ, both[1], errors[1], &pid);
+        pid = pb_process_start(&(struct pb_process_plan){.argv = words,
+                                                         .environment = environment,
+                                                         .search = true,
+                                                         .in = both[1],
+                                                         .out = both[1],
+                                                         .errors = errors[1]});
+    r = pid < 0 ? pid : r;
     int fds[] = {both[1], errors[1], both[0], errors[0]};
     for (int i = 0; i < (r < 0 ? 4 : 2); i++)
         if (fds[i] >= 0)
@@ -310,19 +291,19 @@ int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_laun
                : 0;
 }
 
-/* Its own session, and no descriptor of ours but that of its errors. */
-static void become_held(const char *const *words, char *const *environment, int errors)
+/* With no descriptor of ours but that of its errors. */
+static _Noreturn void become_held(const char *const *words, char *const *environment, int errors)
 {
     sigset_t none;
 
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
-    setsid();
     pb_null_over(STDIN_FILENO, STDOUT_FILENO);
     dup2(errors, STDERR_FILENO);
     execvpe(words[0], (char *const *)words, environment);
     dprintf(STDERR_FILENO, "%s cannot be started: %s\n", words[0], strerror(errno));
+    _exit(0);
 }
 
 int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err)
@@ -340,18 +321,11 @@ int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err
     }
     if (!environment)
         return pb_fail(err, -ENOMEM, "out of memory");
-    /* Twice: the launcher is nobody's child, and so leaves no zombie. */
-    pid_t child = fork();
-    if (child == 0) {
-        if (fork() == 0)
-            become_held(l.words, environment, errors);
-        _exit(0);
-    }
-    if (child < 0)
-        return pb_fail(err, -errno, "%s cannot be started: %s", l.words[0], strerror(errno));
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-        ;
-    return 0;
+    /* The launcher is nobody's child, and so leaves no zombie. */
+    r = pb_process_orphan();
+    if (r == 0)
+        become_held(l.words, environment, errors);
+    return r < 0 ? pb_fail(err, r, "%s cannot be started: %s", l.words[0], strerror(-r)) : 0;
 }
 
 int pb_link_end(pid_t pid, unsigned *patience_ms)

@@ -1,9 +1,11 @@
 /* jobs_child: how the child of a job is started. See jobs.h. */
 #include "base/cleanup.h"
+#include "base/process.h"
 #include "serve/jobs_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -84,7 +86,7 @@ static int open_pipes(struct pb_serve_job *job, const struct pb_serve_job_plan *
     return r;
 }
 
-/* The lock is held: the stack is one child's. */
+/* The calling thread must live as long as the child, which is sent SIGTERM when it ends. */
 int pb_serve_job_spawn(struct pb_serve_job *job, const struct pb_serve_job_plan *plan)
 {
     const struct pb_serve_job_dialog *dialog = plan->dialog;
@@ -96,15 +98,16 @@ int pb_serve_job_spawn(struct pb_serve_job *job, const struct pb_serve_job_plan 
     char *const *argv = pb_as_command(&job->as, plan->argv, words, &text);
     int r = terminal ? open_terminal(job, terminal, theirs) : open_pipes(job, plan, theirs);
     if (r == 0) {
-        const struct pb_child_plan child = {.argv = argv,
-                                            .environment = dialog ? dialog->environment : environ,
-                                            .folder = job->folder,
-                                            .in = theirs[0],
-                                            .out = theirs[terminal ? 0 : 1],
-                                            .errors = theirs[terminal ? 0 : 2],
-                                            .session = dialog || job->as.uid != 0,
-                                            .terminal = terminal};
-        job->pid = pb_child_start(&child, job->jobs->stack);
+        const struct pb_process_plan child = {.argv = (const char *const *)argv,
+                                              .environment = dialog ? dialog->environment : NULL,
+                                              .folder = job->folder,
+                                              .in = theirs[0],
+                                              .out = theirs[terminal ? 0 : 1],
+                                              .errors = theirs[terminal ? 0 : 2],
+                                              .session = dialog || job->as.uid != 0,
+                                              .terminal = terminal,
+                                              .end_with_caller = SIGTERM};
+        job->pid = pb_process_start(&child);
         r = job->pid < 0 ? job->pid : 0;
     }
     for (int i = 0; i < 3; i++)

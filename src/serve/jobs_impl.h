@@ -17,7 +17,6 @@ struct pb_serve_jobs {
     int epoll, wake;
     bool ending;
     char folder[PB_JOB_FOLDER];
-    _Alignas(16) char stack[PB_CHILD_STACK];
 };
 
 /* Output on its way to the reader. */

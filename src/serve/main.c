@@ -8,6 +8,7 @@
 #include "base/host_port.h"
 #include "base/limits.h"
 #include "base/null.h"
+#include "base/process.h"
 #include "base/program.h"
 #include "cluster/own_service.h"
 #include "engine/caller/broker.h"
@@ -258,9 +259,9 @@ static int serve_in_background(struct pb_service *s, const struct options *o, st
 
     if (pipe2(ready, O_CLOEXEC) < 0)
         return pb_fail(err, -errno, "a pipe cannot be made: %s", strerror(errno));
-    pid_t pid = fork();
+    pid_t pid = pb_process_fork(0);
     if (pid < 0)
-        return pb_fail(err, -errno, "no process can be started: %s", strerror(errno));
+        return pb_fail(err, pid, "no process can be started: %s", strerror(-pid));
     if (pid > 0) {
         close(ready[1]);
         return read(ready[0], &byte, 1) == 1 ? 0 : 1; /* the child has said why */

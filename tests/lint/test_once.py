@@ -1,4 +1,5 @@
-"""What base/ does once is done nowhere else: hashes, the path of this program, cleaning of text, /dev/null, HOST:PORT. By the words that such code has."""
+"""What base/ does once is done nowhere else: hashes, the path of this program, cleaning of text, /dev/null, HOST:PORT, starting
+processes. By the words that such code has."""
 import re
 
 import pytest
@@ -15,6 +16,8 @@ ONCE = {
     # The input of a command, which is not put over one of ours.
     "null": (r'open\("/dev/null"', "src/base/null.c", {"src/serve/jobs_child.c"}),
     "loopback": (r">> 24\)? == 127|IN6_IS_ADDR_LOOPBACK", "src/base/host_port.c", set()),
+    # The children of questions share memory with their parent; system calls are tried out in a child.
+    "process": (r"(?<![\w.\"])(?:v?fork\(\)|clone\(|posix_spawnp?\()", "src/base/process.c", {"src/ask/apart.c", "src/inject/seccomp.c"}),
     # host_port.c looks for the first colon. These read http://HOST:PORT/PID?token=, and the port of a header Host.
     "port": (r"(?:str|mem)rchr\([^;]*':'", None, {"src/cli/remote.c", "src/serve/gate.c"}),
 }

@@ -4,6 +4,7 @@
  * asking end in the answer, and is on no command line and in no environment. A service that was started for a
  * cluster has the cluster's mark in its environment, by which it is known again. */
 #include "base/cleanup.h"
+#include "base/ending.h"
 #include "base/err.h"
 #include "base/host_port.h"
 #include "base/null.h"
@@ -149,20 +150,20 @@ static int start_service(const struct pb_node_question *q, bool hold, struct pb_
 
 static int end_service(const struct pb_own_service *own, const char *mark, struct pb_err *err)
 {
-    uint64_t end = pb_now_ns() + END_MS * PB_NS_PER_MS;
+    struct pb_ending service;
 
-    if (!own->pid || !is_marked(own->pid, mark))
+    if (!own->pid || pb_ending_open(own->pid, 0, &service) < 0)
         return 0;
-    if (kill(own->pid, SIGTERM) < 0 && errno != ESRCH)
-        return pb_fail(err, -errno, "its service (process %d) cannot be ended: %s", (int)own->pid,
-                       strerror(errno));
-    while (kill(own->pid, 0) == 0 && is_marked(own->pid, mark)) {
-        if (pb_now_ns() >= end)
-            return pb_fail(err, -ETIMEDOUT, "its service (process %d) did not exit within %d s of SIGTERM",
-                           (int)own->pid, END_MS / 1000);
-        pb_sleep_ns(AGAIN_MS * PB_NS_PER_MS);
-    }
-    return 0;
+    int r = is_marked(own->pid, mark) ? pb_ending_signal(&service, SIGTERM) : -ESRCH;
+    if (r == 0)
+        r = pb_ending_wait(&service, END_MS);
+    pb_ending_close(&service);
+    if (r == -ETIMEDOUT)
+        return pb_fail(err, r, "its service (process %d) did not exit within %d s of SIGTERM", (int)own->pid,
+                       END_MS / 1000);
+    return r < 0 && r != -ESRCH
+               ? pb_fail(err, r, "its service (process %d) cannot be ended: %s", (int)own->pid, strerror(-r))
+               : 0;
 }
 
 int pb_answer_service(const struct pb_answering *a, struct pb_err *err)

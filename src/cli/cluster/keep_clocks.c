@@ -1,4 +1,5 @@
 /* keep_clocks: the clocks of a cluster's nodes, measured again and again while a command runs; see job.h. */
+#include "base/process.h"
 #include "base/time.h"
 #include "cli/cluster/job.h"
 #include "cluster/clock.h"
@@ -17,11 +18,10 @@ pid_t pb_clocks_follow(const struct pb_cluster *c)
     struct pb_err err = {0};
     struct pb_links *links = NULL;
     unsigned wait_s = FIRST_S;
-    pid_t parent = getpid(), child = fork();
+    pid_t parent = getpid(), child = pb_process_fork(SIGKILL);
 
     if (child != 0)
         return child < 0 ? 0 : child;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     while (getppid() == parent) {
@@ -44,5 +44,5 @@ void pb_clocks_end(pid_t child)
     if (child <= 0)
         return;
     kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
+    pb_process_wait(child);
 }

@@ -3,6 +3,7 @@
 #include "ask/settings.h"
 #include "base/cleanup.h"
 #include "base/null.h"
+#include "base/process.h"
 #include "base/procfs.h"
 #include "base/retry.h"
 #include "cli/cli.h"
@@ -352,9 +353,9 @@ static pid_t go_to_background(struct job *job, struct pb_err *err)
 
     snprintf(path, sizeof(path), "%s/log", place_of(job));
     int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
-    pid_t pid = log < 0 ? -1 : fork();
+    pid_t pid = log < 0 ? -errno : pb_process_fork(0);
     if (pid < 0)
-        pb_fail(err, -errno, "cannot start a process in the background: %s", strerror(errno));
+        pb_fail(err, pid, "cannot start a process in the background: %s", strerror(-pid));
     if (pid == 0) {
         setsid();
         pb_null_over(STDIN_FILENO, STDIN_FILENO);

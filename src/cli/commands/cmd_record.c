@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/null.h"
+#include "base/process.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/profile/profile_run.h"
@@ -107,9 +108,9 @@ static int run_background(const struct plan *plan, char path[256], pid_t *ret_re
     if (pipe2(pipe_fds, O_CLOEXEC) < 0)
         return pb_fail(err, -errno, "no pipe: %s", strerror(errno));
     fflush(stdout);
-    pid_t child = fork();
+    pid_t child = pb_process_fork(0);
     if (child < 0)
-        return pb_fail(err, -errno, "no process: %s", strerror(errno));
+        return pb_fail(err, child, "no process: %s", strerror(-child));
     if (child == 0) {
         close(pipe_fds[0]);
         told[0] = pb_profile_recorder_open(&plan->call->ask, &plan->options, &r, &child_err);

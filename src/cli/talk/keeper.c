@@ -9,6 +9,7 @@
 #include "ask/stacks.h"
 #include "base/err.h"
 #include "base/null.h"
+#include "base/process.h"
 #include "cli/cli.h"
 #include "control/message.h"
 
@@ -286,10 +287,9 @@ static int begin_keeping(struct keeper *k, struct pb_err *err)
     return 0;
 }
 
-/* Detaches from the command: no terminal, none of its descriptors, a session of its own. */
+/* Detaches from the command: no terminal and none of its descriptors. */
 static void leave_caller(void)
 {
-    setsid();
     pb_null_over(0, 2);
     if (chdir("/") < 0) {
         /* On failure a folder stays busy, no more. */
@@ -350,20 +350,14 @@ static int start_keeper(const struct keeper *k, struct pb_keeper_begun *ret, str
     fflush(NULL);
     if (pipe2(told, O_CLOEXEC) < 0)
         return pb_fail(err, -errno, "no pipe: %s", strerror(errno));
-    pid_t child = fork();
-    if (child == 0) {
+    int r = pb_process_orphan();
+    if (r == 0) {
         close(told[0]);
-        if (fork() == 0) /* orphaned, so that the command need not wait for it */
-            run_keeper(k, told[1]);
-        _exit(0);
+        run_keeper(k, told[1]);
     }
     close(told[1]);
-    if (child < 0) {
-        close(told[0]);
-        return pb_fail(err, -EAGAIN, "no process for the keeper of crashes can be started");
-    }
-    waitpid(child, NULL, 0);
-    int r = await_start(told[0], ret, err);
+    r = r < 0 ? pb_fail(err, r, "no process for the keeper of crashes can be started: %s", strerror(-r))
+              : await_start(told[0], ret, err);
     close(told[0]);
     return r;
 }

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/null.h"
 #include "base/own_folder.h"
+#include "base/process.h"
 #include "base/program.h"
 #include "base/retry.h"
 #include "control/rundir.h"
@@ -82,24 +83,14 @@ static void exec_worker(const char *path, const char *mode, int fd, const char *
     _exit(127);
 }
 
-/* Starts the worker by a double fork: it outlives this process, which need not wait for it. */
+/* The worker outlives this process, which need not wait for it. */
 static int start_worker(const char *path, const char *mode, int fd, const char *argument, struct pb_err *err)
 {
-    pid_t child = fork();
+    int r = pb_process_orphan();
 
-    if (child < 0)
-        return pb_fail(err, -errno, "the SQL worker cannot be started: %s", strerror(errno));
-    if (child == 0) {
-        setsid();
-        pid_t worker = fork();
-        if (worker == 0)
-            exec_worker(path, mode, fd, argument);
-        _exit(worker < 0);
-    }
-    int status = -1;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    return status == 0 ? 0 : pb_fail(err, -EAGAIN, "the SQL worker cannot be started");
+    if (r == 0)
+        exec_worker(path, mode, fd, argument);
+    return r < 0 ? pb_fail(err, r, "the SQL worker cannot be started: %s", strerror(-r)) : 0;
 }
 
 static int address_of(int dir, const char *name, struct sockaddr_un *ret)

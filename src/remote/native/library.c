@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "remote/native/library_child.h"
 
 #ifndef SYS_close_range
@@ -41,11 +42,8 @@ static void limit(int what, rlim_t value)
     setrlimit(what, &r);
 }
 
-static void run_child(int fd, pid_t parent)
+static void run_child(int fd)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(0);
     /* Closes the parent's descriptors, so that the child keeps none of them open. Before Linux 5.9 they stay
      * open. */
     if (dup2(fd, 3) < 0)
@@ -66,11 +64,10 @@ static void start_child(struct pb_library *l)
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return;
-    pid_t parent = getpid();
-    pid_t pid = fork();
+    pid_t pid = pb_process_fork(SIGKILL);
     if (pid == 0) {
         close(pair[0]);
-        run_child(pair[1], parent);
+        run_child(pair[1]);
     }
     close(pair[1]);
     if (pid < 0) {
@@ -88,8 +85,7 @@ static void end_child(struct pb_library *l)
     close(l->fd);
     l->fd = -1;
     kill(l->pid, SIGKILL);
-    while (waitpid(l->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    pb_process_wait(l->pid);
 }
 
 static int obtain(struct pb_library **library)
