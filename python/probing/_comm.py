@@ -2,12 +2,14 @@
 
 DDP's reducer issues its own from C++, so patches in Python would miss them. Every operation passes torch's dispatcher: a kernel of ours at the
 autograd key, where these operations have none, reports it and passes it on. The dispatcher is used below torch.library, whose registry would keep
-the program from registering kernels of its own. Runs in threads that hold the GIL; nothing here raises into the program.
+the program from registering kernels of its own. Runs in threads that hold the GIL; nothing here
+raises into the program but what its signal handlers raise meanwhile.
 """
 import sys
 
 import _probing
 from . import _values
+from ._program import is_of_program
 
 OPERATIONS = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_", "allgather_coalesced_",
               "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "gather_",
@@ -67,8 +69,9 @@ class _Operation:
         try:
             if _probing.comm_wanted():
                 entry = self.tell(args)
-        except Exception:
-            pass
+        except Exception as error:
+            if is_of_program(error):
+                raise
         try:
             return self.op.redispatch(keyset & self.after, *args, **kwargs)
         except BaseException:

@@ -7,6 +7,7 @@ import time
 
 import _probing
 from . import _values
+from ._program import is_of_program
 
 MOST_SECONDS = 3.0
 
@@ -24,8 +25,10 @@ class Norms:
                 self.taken.add(id(optimizer))
                 self.take(optimizer)
             self.over = bool(counted) and bool(self.by_address)
-        except Exception:
+        except BaseException as error:
             self.over = True
+            if is_of_program(error):  # the agent raises it in the program
+                raise
 
     def take(self, optimizer):
         for group in _values.own_field(optimizer, "param_groups"):

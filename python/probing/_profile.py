@@ -14,6 +14,7 @@ from posix import getpid, unlink
 from . import _objects
 from ._hooks import Refused
 from ._own import make_table
+from ._program import is_of_program
 
 CHUNK, POLL_MS, QUIET = 1 << 16, 50, 100
 _captures = _probing.shared.setdefault("captures", [0])
@@ -29,7 +30,7 @@ class Capture:
         self.running = self.over = False
         self.original = None
 
-    # --- in the thread that steps; what is raised here other than by the program's signals ends the capture
+    # --- in the thread that steps; what is raised here ends the capture
 
     def at_step(self, counted):
         try:
@@ -46,8 +47,11 @@ class Capture:
                 self.seen = self.seen[-1:] + [_probing.milliseconds()]
                 if self.begin_at is not None and self.seen[-1] >= self.begin_at:
                     self.start()
-        except Exception as error:
+        except BaseException as error:
             self.stop()
+            if is_of_program(error) and not issubclass(type(error), RuntimeError):  # torch's own, of its C++ code, are of that type
+                self.end("a signal handler of the program raised an exception meanwhile")
+                raise  # the agent raises it in the program
             self.end("%s: %s" % (type(error).__name__, error))
 
     def step_ended(self, counted):

@@ -16,17 +16,22 @@ from ._by_type import ERROR, trace_of
 class Guard:
     """For the length of a block. In other threads than the main one it does nothing: no handler runs there."""
 
-    def __init__(self, raised=None):
+    def __init__(self, raised=None, runner=None):
+        """runner: the function of ours that runs the typed code, and handles what that raises."""
         self.error, self.when_raised, self.pid = None, raised or (lambda: None), getpid()
         self.typed = False  # code of a client runs: it is interrupted
+        self.ours = [each.__code__.co_filename for each in (Guard.keep, runner) if each is not None]
         self.replaced = []
 
     def __enter__(self):
         if get_ident() == _probing.main_ident():
             for number in range(1, _signal.NSIG):
-                handler = _signal.getsignal(number)
-                if handler is not None and type(handler) is not int:  # else Python has no function for it
-                    self.replace(number, handler)
+                try:
+                    handler = _signal.getsignal(number)
+                    if handler is not None and type(handler) is not int:  # else Python has no function for it
+                        self.replace(number, handler)
+                except BaseException as error:  # of a handler that was due, which is called first
+                    self.keep(error)
         return self
 
     def replace(self, number, handler):
@@ -37,18 +42,18 @@ class Guard:
                 return handler(number, frame)
             except BaseException as error:
                 self.keep(error)
-            if self.typed:
+            if self.typed and frame.f_code.co_filename not in self.ours:
                 raise _probing.shared["interrupt"]
             return None
 
         before = _probing.signal_action(number)
+        self.replaced.append((number, handler, call, before))
         try:
             _signal.signal(number, call)
-        except BaseException as error:  # of a handler that was due: it is called first
+        except BaseException as error:
             self.keep(error)
             _signal.signal(number, call)
         _probing.set_signal_action(number, before)
-        self.replaced.append((number, handler, call, before))
 
     def keep(self, error):
         if self.error is None:
@@ -56,15 +61,23 @@ class Guard:
         self.when_raised()
 
     def __exit__(self, *_):
-        for number, handler, call, before in self.replaced:
-            try:
-                if _signal.getsignal(number) is call:  # else the typed code has set another one
-                    _signal.signal(number, handler)
-                    _probing.set_signal_action(number, before)
-            except BaseException as error:
-                self.keep(error)
-                _signal.signal(number, handler)
-        del self.replaced[:]
+        self.typed = False
+        try:
+            self.give_all_back()
+        except BaseException as error:  # of a handler that is given back already
+            self.keep(error)
+            self.give_all_back()
+
+    def give_all_back(self):
+        while self.replaced:
+            self.give_back(*self.replaced[-1])
+            self.replaced.pop()
+
+    def give_back(self, number, handler, call, before):
+        if _signal.getsignal(number) is call:  # else the typed code has set another one
+            _signal.signal(number, handler)
+        if _signal.getsignal(number) is handler:
+            _probing.set_signal_action(number, before)
 
 
 def raise_later(error):

@@ -4,7 +4,8 @@ Called by the torch probe (src/agent/probes/torch_track.c) in the thread that ru
 of this step. A name is read from the frame without side effects; an expression (self.scale, meter["loss"].avg) has its own. Each value is a row
 of python.variables, and all of a step are a row of training_logs, with the columns `loss` and `loss@train`. Tensors are read by layout, so what is
 sharded over ranks is NULL, once with the reason. A number on a GPU is copied without waiting for the GPU, unseen by the program's modes, and read at
-a later step. Nothing here raises into the program. lr, grad_norm and throughput are known without a function.
+a later step. Nothing here raises into the program but what its own signal handlers raise meanwhile, which the agent raises there once our code has
+ended. lr, grad_norm and throughput are known without a function.
 """
 import sys
 
@@ -12,6 +13,8 @@ import _probing
 from . import _values
 from ._helpers import frame_locals
 from ._own import make_table
+from ._program import is_of_program
+from ._signals import Guard
 
 LOCAL = "grad_norm_local"  # of the shards that this rank has
 KNOWN = ("lr", "grad_norm", LOCAL, "throughput")
@@ -20,6 +23,10 @@ PENDING_MAX, FRAMES_MAX = 64, 100
 
 class Absent(Exception):
     """The function of an expression is not among those that run."""
+
+
+class Failed(Exception):
+    """The text of what an expression of a person raised. That may come from code of the program, so it is kept apart from what signal handlers raise."""
 
 
 class Expression:
@@ -62,26 +69,34 @@ def step(number, optimizer, samples, seconds):
         try:
             found.append((each,) + _evaluate(each, frames, optimizer, samples, seconds))
         except Exception as error:
-            missing.append((each, error))
+            if is_of_program(error):
+                raise
+            missing.append((each, _why(each, error)))
     number = _own("step", found, frames, _own("global_step", found, frames, number))
     epoch = _own("epoch", found, frames, None)
     for each, value, place in found:
         _take(number, each, value, place, values)
-    for each, error in missing:
-        _miss(number, each, error)
+    for each, why in missing:
+        _miss(number, each, why)
     if values:
         values.update({"step": number} if epoch is None else {"step": number, "epoch": epoch})
         _probing.log(**values)
 
 
-def _miss(number, each, error):
+def _why(each, error):
+    """A text, since the error itself refers to the frames of the program."""
+    if type(error) is Absent:
+        return "no function %s runs" % each.function
+    arguments, kind = BaseException.args.__get__(error), _values.own_name(type(error))
+    told = arguments[0] if arguments and type(arguments[0]) is str else ""
+    return told if type(error) is Failed else "%s: %s" % (kind, told) if told else kind
+
+
+def _miss(number, each, why):
     """Says once why an expression has no value: it may be misspelt."""
     if each.missed:
         return
     each.missed = True
-    arguments, kind = BaseException.args.__get__(error), _values.own_name(type(error))
-    told = arguments[0] if arguments and type(arguments[0]) is str else ""
-    why = "no function %s runs" % each.function if type(error) is Absent else "%s: %s" % (kind, told) if told else kind
     _probing.note("track", "%s has no value: %s" % (each.whole, why))
     _write(number, each, None, None, (each.function, None, None), why)
 
@@ -110,15 +125,26 @@ def _evaluate(each, frames, optimizer, samples, seconds):
     if each.text in names:
         value = names[each.text]
     else:
-        value = _evaluate_code(each.code, frame, names)
+        value = _evaluate_code(each, frame, names)
     return value, (frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno)
 
 
-def _evaluate_code(code, frame, names):
-    """An expression of a person: its operations are no step of the program's, and its modes are not asked."""
-    guard, torch = _values.known("torch._C", "DisableTorchFunction"), sys.modules["torch"]
-    with guard(), torch.no_grad():
-        return eval(code, frame.f_globals, names)
+def _evaluate_code(each, frame, names):
+    """An expression of a person, whose operations are not shown to the program's torch functions. Nothing of torch's state is changed that an
+    interruption could leave behind: the guard is C code, which leaves with the block."""
+    value = failed = None
+    with Guard(runner=_evaluate_code) as guard:
+        try:
+            guard.typed = True
+            with _values.known("torch._C", "DisableTorchFunction")():
+                value = eval(each.code, frame.f_globals, names)
+        except BaseException as error:
+            failed = _why(each, error)
+    if guard.error is not None:
+        raise guard.error
+    if failed is not None:
+        raise Failed(failed)
+    return value
 
 
 def _known(name, optimizer, samples, seconds):
@@ -193,9 +219,9 @@ def _log(values, each, value):
 # --- numbers on a GPU
 
 def _unseen():
-    """What keeps torch's own operations from the program's modes: (guards, torch.cuda); None: this torch has none."""
+    """What keeps our operations from the program's modes, C code that leaves with the block: (torch, torch.cuda, guards); None: this torch has none."""
     torch, c = sys.modules.get("torch"), "torch._C"
-    guards = _values.known(c, "DisableTorchFunction"), _values.known(c, "_DisableTorchDispatch"), _values.known("torch", "no_grad")
+    guards = _values.known(c, "DisableTorchFunction"), _values.known(c, "_DisableTorchDispatch")
     cuda = sys.modules.get("torch.cuda")
     return (torch, cuda, guards) if torch and cuda and None not in guards else None
 
@@ -211,7 +237,7 @@ def _copy_later(number, each, value, place):
     torch, cuda, guards = known
     if [size for size in told.shape if size != 1]:
         return False
-    with guards[0](), guards[1](), guards[2]():
+    with guards[0](), guards[1]():
         if cuda.is_current_stream_capturing():
             return False
         host = torch.empty(tuple(told.shape), dtype=value.dtype, pin_memory=True)

@@ -123,13 +123,27 @@ static int raise_pending(void *unused)
     return raise_kept(py);
 }
 
+/* References are taken. -1 with the exception: Python's list of pending calls is full. */
+static int keep_to_raise(const struct pb_python *py, pb_pyobject *error, pb_pyobject *trace)
+{
+    pb_pyobject *before[] = {to_raise, to_raise_trace};
+
+    to_raise = error;
+    to_raise_trace = trace;
+    for (int i = 0; i < 2; i++)
+        if (before[i])
+            py->decref(before[i]);
+    if (!__atomic_load_n(&in_call, __ATOMIC_ACQUIRE) && py->add_pending_call(raise_pending, NULL) < 0)
+        return raise_kept(py);
+    return 0;
+}
+
 /* raise_later(error, trace): the main thread raises it between two bytecodes, or where the pending call ends
  * in which it is. The program sees no frame of ours. */
 static pb_pyobject *raise_later(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
     pb_pyobject *error = py->tuple_get(args, 0), *trace = error ? py->tuple_get(args, 1) : NULL;
-    pb_pyobject *before[] = {to_raise, to_raise_trace};
     (void)self;
 
     if (!trace)
@@ -137,17 +151,70 @@ static pb_pyobject *raise_later(pb_pyobject *self, pb_pyobject *args)
     py->incref(error);
     if (trace != py->none)
         py->incref(trace);
-    to_raise = error;
-    to_raise_trace = trace == py->none ? NULL : trace;
-    for (int i = 0; i < 2; i++)
-        if (before[i])
-            py->decref(before[i]);
-    if (!__atomic_load_n(&in_call, __ATOMIC_ACQUIRE) && py->add_pending_call(raise_pending, NULL) < 0) {
-        raise_kept(py); /* here: Python's list of pending calls is full */
+    if (keep_to_raise(py, error, trace == py->none ? NULL : trace) < 0)
         return NULL;
-    }
     py->incref(py->none);
     return py->none;
+}
+
+/* Whether a frame of a traceback is of our Python code, or of what that calls of torch (_gpu.py), which may
+ * fail by itself. */
+static int is_our_frame(const struct pb_python *py, pb_pyobject *trace)
+{
+    pb_pyobject *frame = py->get_attr(trace, "tb_frame"),
+                *code = frame ? py->get_attr(frame, "f_code") : NULL;
+    pb_pyobject *file = code ? py->get_attr(code, "co_filename") : NULL, *all[] = {frame, code, file};
+    const char *name = file ? py->utf8_of(file) : NULL;
+    int ours = name && (strncmp(name, "<probing>", 9) == 0 || strstr(name, "/torch/cuda/"));
+
+    for (int i = 0; i < 3; i++)
+        if (all[i])
+            py->decref(all[i]);
+    py->err_clear();
+    return ours;
+}
+
+/* What follows the first frames of ours; NULL: nothing. The reference is replaced. *innermost: whether the
+ * last frame of all is ours. */
+static pb_pyobject *skip_our_frames(const struct pb_python *py, pb_pyobject *trace, int *innermost)
+{
+    pb_pyobject *found = NULL;
+    int ours = 1;
+
+    while (trace && trace != py->none) {
+        ours = is_our_frame(py, trace);
+        if (!ours && !found)
+            py->incref(found = trace);
+        pb_pyobject *next = py->get_attr(trace, "tb_next");
+        py->err_clear();
+        py->decref(trace);
+        trace = next;
+    }
+    if (trace)
+        py->decref(trace);
+    *innermost = ours;
+    return found;
+}
+
+void pb_raise_handlers_later(const struct pb_python *py)
+{
+    pb_pyobject *raised[3] = {NULL}; /* type, error, traceback */
+    int ours;
+
+    if (!py->err_occurred())
+        return;
+    int interrupts = py->err_matches(*py->keyboard_interrupt);
+    py->err_fetch(&raised[0], &raised[1], &raised[2]);
+    py->err_normalize(&raised[0], &raised[1], &raised[2]);
+    pb_pyobject *trace = skip_our_frames(py, raised[2], &ours);
+    /* A handler runs in the main thread alone. */
+    int passes = raised[1] && (interrupts || !ours) && py->thread_ident() == pb_frames_main_ident(py);
+    if (passes && keep_to_raise(py, raised[1], trace) < 0)
+        py->err_clear();
+    pb_pyobject *rest[] = {raised[0], passes ? NULL : raised[1], passes ? NULL : trace};
+    for (int i = 0; i < 3; i++)
+        if (rest[i])
+            py->decref(rest[i]);
 }
 
 /* signal_action(number): the bytes of its struct sigaction. set_signal_action(number, bytes). */

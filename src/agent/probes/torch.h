@@ -168,12 +168,10 @@ void pb_torch_track_put(const struct pb_python *py);
 void pb_torch_track_take(const struct pb_python *py);
 void pb_torch_track_forget(void); /* in a child of fork */
 /* After each step of an optimizer, also when the probe has stopped: calls the function set by at_step().
- * counted: 1 it ended a step, 0 not, -1 nothing is recorded. -1: an exception of the program, such as
- * Ctrl-C. */
-int pb_torch_at_step(const struct pb_python *py, int counted);
-/* After each step of an optimizer that is recorded: calls what torch_each_optimizer() has set. -1: as above.
- */
-int pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted);
+ * counted: 1 it ended a step, 0 not, -1 nothing is recorded. */
+void pb_torch_at_step(const struct pb_python *py, int counted);
+/* After each step of an optimizer that is recorded: calls what torch_each_optimizer() has set. */
+void pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted);
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took);
 

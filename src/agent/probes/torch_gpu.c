@@ -9,6 +9,7 @@
 #include "agent/imported.h"
 #include "agent/module.h"
 #include "agent/probes/torch.h"
+#include "agent/prompt.h"
 #include "agent/recorder.h"
 #include "control/tables.def"
 #include "table/clock.h"
@@ -121,7 +122,7 @@ static pb_pyobject *call_part(const struct pb_python *py, const char *name, pb_p
     if (function)
         py->decref(function);
     py->decref(held);
-    py->err_clear();
+    pb_raise_handlers_later(py);
     return result;
 }
 

@@ -376,7 +376,8 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     pb_pyobject *optimizer = pb_torch_run() ? py->tuple_get(args, 0) : NULL;
     if (!optimizer) {
         py->err_clear();
-        return pb_torch_at_step(py, -1) < 0 ? NULL : give_none();
+        pb_torch_at_step(py, -1);
+        return give_none();
     }
     int64_t now = pb_clock_mono();
     if (is_ours(tid))
@@ -407,9 +408,9 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
         pb_torch_track_step(py, optimizer, step, samples, took);
         follow_on_gpu(py);
     }
-    if (pb_torch_each_optimizer(py, optimizer, counted) < 0)
-        return NULL;
-    return pb_torch_at_step(py, counted) < 0 ? NULL : give_none();
+    pb_torch_each_optimizer(py, optimizer, counted);
+    pb_torch_at_step(py, counted);
+    return give_none();
 }
 
 struct pb_py_method pb_torch_before_step = {"probing_before_step", (pb_py_function)before_step,

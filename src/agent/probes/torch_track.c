@@ -5,6 +5,7 @@
 #include "agent/module.h"
 #include "agent/notes.h"
 #include "agent/probes/torch.h"
+#include "agent/prompt.h"
 #include "control/settings.h"
 
 #include <dlfcn.h>
@@ -96,37 +97,37 @@ void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i])
             py->decref(all[i]);
-    py->err_clear();
+    pb_raise_handlers_later(py);
 }
 
 /* --- what is called at the end of each step, for as long as it likes (_profile.py) -------------------- */
 
-int pb_torch_at_step(const struct pb_python *py, int counted)
+/* optimizer: NULL: it is no argument. */
+static void call_hook(const struct pb_python *py, pb_pyobject *function, pb_pyobject *optimizer, int counted)
 {
-    if (!at_step)
-        return 0;
-    pb_pyobject *function = at_step, *number = py->int64_from(counted);
-    py->incref(function);
-    pb_pyobject *done = number ? py->call(function, number, (void *)NULL) : NULL;
+    if (!function)
+        return;
+    pb_pyobject *number = py->int64_from(counted), *done = NULL;
+    py->incref(function); /* it may take itself out */
+    if (number && optimizer)
+        done = py->call(function, optimizer, number, (void *)NULL);
+    else if (number)
+        done = py->call(function, number, (void *)NULL);
     pb_pyobject *all[] = {function, number, done};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (all[i])
             py->decref(all[i]);
-    return done ? 0 : -1;
+    pb_raise_handlers_later(py);
 }
 
-int pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted)
+void pb_torch_at_step(const struct pb_python *py, int counted)
 {
-    if (!each_optimizer)
-        return 0;
-    pb_pyobject *function = each_optimizer, *number = py->int64_from(counted);
-    py->incref(function);
-    pb_pyobject *done = number ? py->call(function, optimizer, number, (void *)NULL) : NULL;
-    pb_pyobject *all[] = {function, number, done};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (all[i])
-            py->decref(all[i]);
-    return done ? 0 : -1;
+    call_hook(py, at_step, NULL, counted);
+}
+
+void pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted)
+{
+    call_hook(py, each_optimizer, optimizer, counted);
 }
 
 static void replace_function(const struct pb_python *py, pb_pyobject **place, pb_pyobject *function)
