@@ -155,6 +155,23 @@ def test_commands_that_do_not_exist_are_noticed():
     assert [list(wrong_words(words)) for _, words in commands(page)] == [["backtraces"], ["--frmt"], [], ["frob"]]
 
 
+def missing_files(content):
+    """Sources named as code on a page that are not in the project; `x.c` and `FILE.py` stand for any."""
+    ours = [str(path) for path in files()]
+    for name in set(re.findall(r"`([\w/.-]+\.(?:c|h|py|sh|inc|def|ts|md))`", content)):
+        if Path(name).stem not in ("x", "FILE") and not any(path == name or path.endswith(f"/{name}") for path in ours):
+            yield name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=str)
+def test_files_named_on_a_page_exist(path):
+    assert not list(missing_files(text(path)))
+
+
+def test_a_missing_file_is_noticed():
+    assert list(missing_files("`cli.h`, `src/cli/cli.h`, `tests/unit/x.c` and `nothing.c`")) == ["nothing.c"]
+
+
 def test_every_page_is_in_the_site_and_has_a_way_to_it():
     """mkdocs.yml names each page of docs/ once, and the index links to each."""
     site = text(Path("mkdocs.yml"))
