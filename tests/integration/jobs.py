@@ -106,7 +106,7 @@ class Job:
         return sorted(links)
 
 
-def wait_until(condition, seconds=10, what="it"):
+def wait_until(condition, seconds=30, what="it"):
     seconds *= SLOW
     deadline = time.monotonic() + seconds
     while not condition():
@@ -145,7 +145,7 @@ def forget_earlier(pid):
 
 
 @contextmanager
-def start(*command, ready=None, ready_seconds=10, env=None, piped=subprocess.DEVNULL, **options):
+def start(*command, ready=None, ready_seconds=60, env=None, piped=subprocess.DEVNULL, **options):
     """A process for the length of a block; killed at its end. ready: what it prints when it can be probed. piped: its standard input."""
     with tempfile.NamedTemporaryFile("w", prefix="probing-job-", delete=False) as log:
         process = subprocess.Popen([str(word) for word in command], stdin=piped, stdout=log, stderr=subprocess.STDOUT,

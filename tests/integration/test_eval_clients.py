@@ -106,8 +106,11 @@ def ends(process):
 
 
 def eval_waits(watch, code, status, out, says):
-    process = tool(watch, code, "--timeout", "1" if says == "KeyboardInterrupt" else "60")
-    stdout, stderr = process.communicate(timeout=90)
+    for seconds in ("1", "10", "60") if says == "KeyboardInterrupt" else ("60",):
+        process = tool(watch, code, "--timeout", seconds)
+        stdout, stderr = process.communicate(timeout=90)
+        if "GIL could not be had" not in stderr:  # the time limit is for that too, on a machine that is busy
+            break
     assert (process.returncode, stdout) == (status, out * 100 if code is LOUD else out) and says in stderr, (code, stderr)
 
 
