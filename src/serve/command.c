@@ -40,7 +40,7 @@ static struct place {
 static bool ending;
 
 /* -EBUSY: too many commands run. */
-static int take_place(int socket, const struct pb_as *as)
+static int take_place(int socket, const struct pb_credentials *credentials)
 {
     unsigned taken = 0, own = 0;
     struct place *free = NULL;
@@ -49,11 +49,13 @@ static int take_place(int socket, const struct pb_as *as)
     for (struct place *p = places; p < places + PB_SERVE_COMMANDS; p++) {
         free = p->taken ? free : p;
         taken += p->taken;
-        own += p->taken && p->uid == as->uid;
+        own += p->taken && p->uid == credentials->uid;
     }
-    int r = ending || !free || !pb_as_may_take(as->uid, PB_SERVE_COMMANDS, taken, own) ? -EBUSY : 0;
+    int r = ending || !free || !pb_credentials_may_take(credentials->uid, PB_SERVE_COMMANDS, taken, own)
+                ? -EBUSY
+                : 0;
     if (r == 0)
-        *free = (struct place){.taken = true, .socket = socket, .uid = as->uid};
+        *free = (struct place){.taken = true, .socket = socket, .uid = credentials->uid};
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -102,7 +104,7 @@ struct command {
     char term[64];
     char served[128];                /* PROBING_SERVED=TARGET: the service's own target; "": none */
     char *words[PB_RELAY_WORDS + 2]; /* into text; the first is the program */
-    struct pb_as as;
+    struct pb_credentials credentials;
     size_t nwords, uploaded;
     char *text;
     struct winsize size;
@@ -168,7 +170,7 @@ static int take_file(struct command *c, const char *bytes, size_t n)
     c->uploaded += length;
     snprintf(path, sizeof(path), "%s/%s", c->folder, bytes);
     _cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || pb_as_give(&c->as, AT_FDCWD, path) < 0)
+    if (fd < 0 || pb_credentials_give(&c->credentials, AT_FDCWD, path) < 0)
         return -errno;
     return write(fd, nul + 1, length) == (ssize_t)length ? 0 : -EIO;
 }
@@ -277,11 +279,15 @@ static int start(struct command *c)
 {
     _cleanup_free_ char **environment = make_environment(c);
     const struct pb_serve_job_dialog dialog = {environment, c->folder, c->terminal ? &c->size : NULL};
-    const struct pb_serve_job_plan plan = {
-        .argv = c->words, .limit_ms = UINT_MAX, .dialog = &dialog, .as = c->as, .resume = wake, .arg = c};
+    const struct pb_serve_job_plan plan = {.argv = c->words,
+                                           .limit_ms = UINT_MAX,
+                                           .dialog = &dialog,
+                                           .credentials = c->credentials,
+                                           .resume = wake,
+                                           .arg = c};
     struct pb_err ignored = {0};
 
-    if (c->as.uid && c->nwords > PB_AS_WORDS - 5)
+    if (c->credentials.uid && c->nwords > PB_CREDENTIALS_WORDS - 5)
         return -E2BIG;
     return environment ? pb_serve_job_start(c->s->commands, &plan, &c->job, &ignored) : -ENOMEM;
 }
@@ -321,7 +327,7 @@ static void send_one_file(struct command *c, int folder, const char *name)
 {
     char bytes[PB_RELAY_MAX];
     size_t n = strlen(name) + 1;
-    _cleanup_close_ int fd = pb_as_open(&c->as, folder, name);
+    _cleanup_close_ int fd = pb_credentials_open(&c->credentials, folder, name);
     ssize_t more = 1;
 
     memcpy(bytes, name, n);
@@ -376,9 +382,9 @@ static void *run_command(void *arg)
     static const char busy[] = "probing: the service runs as many commands as it may: try again\n";
     static const char bad[] = "probing: the service could not start the command\n";
 
-    int r = take_place(c->relay.socket, &c->as), placed = r == 0;
+    int r = take_place(c->relay.socket, &c->credentials), placed = r == 0;
     snprintf(c->folder, sizeof(c->folder), "%s/job-XXXXXX", c->s->folder);
-    if (r == 0 && (!mkdtemp(c->folder) || pb_as_give(&c->as, AT_FDCWD, c->folder) < 0))
+    if (r == 0 && (!mkdtemp(c->folder) || pb_credentials_give(&c->credentials, AT_FDCWD, c->folder) < 0))
         r = -errno;
     while (r == 0 && !c->begun)
         r = take_frame(c);
@@ -416,7 +422,7 @@ static void say_served(struct command *c, struct MHD_Connection *connection)
                *target = c->s->offer.target;
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:-_[]%";
 
-    if (!at || c->as.uid || strspn(at, plain) != strlen(at) || strlen(at) > PB_SERVE_PATH / 2)
+    if (!at || c->credentials.uid || strspn(at, plain) != strlen(at) || strlen(at) > PB_SERVE_PATH / 2)
         return;
     snprintf(c->served, sizeof(c->served), PB_RELAY_SERVED "=%s%s%s", at, target ? " " : "",
              target ? target : "");
@@ -431,7 +437,7 @@ static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, c
 
     if (c && nearly <= sizeof(c->early)) {
         c->s = cls;
-        c->as = q->as;
+        c->credentials = q->credentials;
         c->handle = handle;
         c->relay = (struct pb_relay){socket, PATIENCE_MS, c->early, nearly};
         pb_audit_peer(connection, c->peer);

@@ -2,7 +2,7 @@
 #include "serve/connections.h"
 
 #include "base/time.h"
-#include "serve/as.h"
+#include "serve/credentials.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -104,7 +104,7 @@ static void make_room(struct pb_connections *all, struct pb_connection *fresh)
         n += one != fresh && !one->going;
         own += one != fresh && !one->going && one->uid == fresh->uid;
     }
-    if (pb_as_may_take(fresh->uid, all->most, n, own))
+    if (pb_credentials_may_take(fresh->uid, all->most, n, own))
         return;
     struct pb_connection *oldest = find_oldest(all, fresh);
     close_one(oldest ? oldest : fresh);
@@ -116,7 +116,7 @@ static void begin(struct pb_connections *all, struct MHD_Connection *c, void **s
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct pb_connection *one = info ? calloc(1, sizeof(*one)) : NULL;
-    struct pb_as as = {0};
+    struct pb_credentials credentials = {0};
 
     *socket_context = one;
     if (!one) {
@@ -125,8 +125,8 @@ static void begin(struct pb_connections *all, struct MHD_Connection *c, void **s
         return;
     }
     *one = (struct pb_connection){.fd = info->connect_fd, .since = pb_now_ns()};
-    if (all->is_unix && pb_as_of_peer(one->fd, &as))
-        one->uid = as.uid;
+    if (all->is_unix && pb_credentials_of_peer(one->fd, &credentials))
+        one->uid = credentials.uid;
     pthread_mutex_lock(&all->lock);
     add(all, one);
     make_room(all, one);

@@ -21,25 +21,25 @@ static int add_topic(struct pb_events *ev, struct pb_subscriber *sub, const char
 {
     const char *colon = strchr(name, ':'), *id = colon ? colon + 1 : "";
     struct pb_topic *t = ev->topics;
-    uid_t uid = sub->to.as.uid;
+    uid_t uid = sub->to.credentials.uid;
     unsigned same = 0;
 
     if (sub->n == PB_EVENTS_TOPICS)
         return pb_fail(err, -EINVAL, "more than %d topics", (int)PB_EVENTS_TOPICS);
-    for (; t && (t->as.uid != uid || strcmp(t->name, name) != 0); t = t->next)
-        same += t->as.uid == uid;
+    for (; t && (t->credentials.uid != uid || strcmp(t->name, name) != 0); t = t->next)
+        same += t->credentials.uid == uid;
     if (!t) {
         const struct pb_route *route =
             pb_events_find(name, colon ? (size_t)(colon - name) : strlen(name), id);
         if (!route)
             return pb_fail(err, -EINVAL, "there is no topic '%.60s'; there are %s", name, ev->names);
-        if (!pb_as_may_take(uid, PB_TOPICS, ev->ntopics, same) || (uid && same >= PB_TOPICS_OTHERS))
+        if (!pb_credentials_may_take(uid, PB_TOPICS, ev->ntopics, same) || (uid && same >= PB_TOPICS_OTHERS))
             return pb_fail(err, -EBUSY, "too many topics are followed already; try again later");
         t = calloc(1, sizeof(*t));
         if (!t)
             return pb_fail(err, -ENOMEM, "out of memory");
         t->route = route;
-        t->as = sub->to.as;
+        t->credentials = sub->to.credentials;
         snprintf(t->name, sizeof(t->name), "%s", name);
         snprintf(t->id, sizeof(t->id), "%s", id);
         t->next = ev->topics;
@@ -63,7 +63,7 @@ static void set_places(const struct pb_events *ev, struct pb_subscriber *sub)
 
     for (size_t i = 0; i < sub->n; i++) {
         const struct pb_topic *t = sub->at[i].topic;
-        sub->at[i].after = known ? number : t->nkept ? t->kept[t->nkept - 1]->number - 1 : 0;
+        sub->at[i].after = known ? number : t->nevents ? t->events[t->nevents - 1]->number - 1 : 0;
     }
 }
 
@@ -71,7 +71,7 @@ static void leave_topics(struct pb_subscriber *sub)
 {
     for (size_t i = 0; i < sub->n; i++)
         if (--sub->at[i].topic->subscribers == 0)
-            sub->at[i].topic->idle_since = sub->at[i].topic->nkept ? pb_now_ns() : 0;
+            sub->at[i].topic->idle_since = sub->at[i].topic->nevents ? pb_now_ns() : 0;
     sub->n = 0;
 }
 
@@ -87,7 +87,7 @@ int pb_events_subscribe(struct pb_events *ev, const struct pb_subscription *to, 
         free(sub);
         return r;
     }
-    *sub = (struct pb_subscriber){.events = ev, .to = *to, .heard = pb_now_ns()};
+    *sub = (struct pb_subscriber){.events = ev, .to = *to, .sent_at = pb_now_ns()};
     pthread_mutex_lock(&ev->lock);
     if (ev->ending)
         r = pb_fail(err, -EBUSY, "the service ends");
@@ -119,10 +119,10 @@ static bool take_next(struct pb_subscriber *sub)
 
     for (size_t i = 0; i < sub->n; i++) {
         const struct pb_topic *t = sub->at[i].topic;
-        for (size_t k = 0; k < t->nkept; k++)
-            if (t->kept[k]->number > sub->at[i].after) {
-                if (!next || t->kept[k]->number < next->number) {
-                    next = t->kept[k];
+        for (size_t k = 0; k < t->nevents; k++)
+            if (t->events[k]->number > sub->at[i].after) {
+                if (!next || t->events[k]->number < next->number) {
+                    next = t->events[k];
                     from = &sub->at[i];
                 }
                 break;
@@ -163,7 +163,7 @@ ssize_t pb_subscriber_read(struct pb_subscriber *sub, char *ret, size_t size)
     }
     if (n > 0) {
         sub->beat = false;
-        sub->heard = pb_now_ns();
+        sub->sent_at = pb_now_ns();
     }
     pthread_mutex_unlock(&ev->lock);
     return n;

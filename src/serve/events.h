@@ -6,7 +6,7 @@
  * misses what is no longer kept. One thread runs the commands of all topics. */
 #pragma once
 
-#include "serve/as.h"
+#include "serve/credentials.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,7 +27,8 @@ struct pb_subscription {
     void (*suspend)(void *arg);
     void (*resume)(void *arg);
     void *arg;
-    struct pb_as as; /* whose rights the commands have: other users have topics of their own */
+    struct pb_credentials
+        credentials; /* whose rights the commands have: other users have topics of their own */
 };
 
 int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *err);

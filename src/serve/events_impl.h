@@ -11,7 +11,7 @@
 enum {
     PB_TOPICS = 32,       /* at once */
     PB_TOPICS_OTHERS = 8, /* of them, of one other user */
-    PB_TOPIC_KEPT = 16    /* events of a topic */
+    PB_TOPIC_EVENTS = 16  /* events of a topic */
 };
 
 struct pb_serve_job;
@@ -30,9 +30,9 @@ struct pb_topic {
     struct pb_topic *next;
     const struct pb_route *route;
     char name[96], id[64]; /* id: the process, "" where it is about none */
-    struct pb_as as;
-    struct pb_topic_event *kept[PB_TOPIC_KEPT];
-    size_t nkept;
+    struct pb_credentials credentials;
+    struct pb_topic_event *events[PB_TOPIC_EVENTS];
+    size_t nevents;
     unsigned subscribers;
     uint64_t idle_since; /* when the last one left */
     /* Of the thread alone: */
@@ -76,7 +76,7 @@ struct pb_subscriber {
     struct pb_topic_event *sending;
     size_t sent;
     bool waiting, beat;
-    uint64_t heard; /* when something was sent last */
+    uint64_t sent_at; /* when something was sent last */
 };
 
 /* --- topics.c --- */

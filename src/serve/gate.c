@@ -20,7 +20,7 @@ static bool host_is(const char *host, const char *name)
     return strncasecmp(host, name, n) == 0 && (host[n] == '\0' || host[n] == ':');
 }
 
-static bool is_our_host(const struct pb_gate *gate, const struct pb_knock *k)
+static bool is_our_host(const struct pb_gate *gate, const struct pb_request_headers *k)
 {
     const char *host = k->host;
     static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
@@ -47,7 +47,7 @@ static bool is_own_origin(const char *origin, const char *host)
     return false;
 }
 
-static bool only_reads(const struct pb_knock *k)
+static bool only_reads(const struct pb_request_headers *k)
 {
     return !k->upgrade && (strcmp(k->method, "GET") == 0 || strcmp(k->method, "HEAD") == 0);
 }
@@ -108,13 +108,13 @@ static bool is_in_cookie(const struct pb_gate *gate, const char *cookie)
     return false;
 }
 
-static bool has_token_argument(const struct pb_gate *gate, const struct pb_knock *k)
+static bool has_token_argument(const struct pb_gate *gate, const struct pb_request_headers *k)
 {
     return k->token_argument && same_token(gate->token, k->token_argument, strlen(k->token_argument));
 }
 
 /* A token that no browser adds by itself. */
-static bool has_own_token(const struct pb_gate *gate, const struct pb_knock *k)
+static bool has_own_token(const struct pb_gate *gate, const struct pb_request_headers *k)
 {
     const char *a = k->authorization;
 
@@ -130,7 +130,7 @@ static bool has_own_token(const struct pb_gate *gate, const struct pb_knock *k)
 /* A browser adds the cookie also to what pages at other ports of this host ask for: whatever changes
  * something must come from our own page, and what only reads from there or from a person who follows a
  * link. */
-static bool is_from_own_page(const struct pb_knock *k)
+static bool is_from_own_page(const struct pb_request_headers *k)
 {
     bool own = k->site ? strcmp(k->site, "same-origin") == 0 : k->origin && is_own_origin(k->origin, k->host);
 
@@ -148,7 +148,7 @@ static bool is_too_long(const struct pb_gate *gate, const char *length)
     return errno || *end || n > gate->body_max;
 }
 
-bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_knock *k)
+bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_request_headers *k)
 {
     return gate->token[0] && strcmp(k->method, "GET") == 0 && !k->upgrade && has_token_argument(gate, k) &&
            (strcmp(k->path, "/") == 0 || (k->accept && strstr(k->accept, "text/html")));
@@ -171,7 +171,7 @@ bool pb_gate_is_open(const char *path)
     return strncmp(path, "/assets/", 8) == 0;
 }
 
-unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *k, const char **ret_why)
+unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_headers *k, const char **ret_why)
 {
     if (k->doubled || (k->length && k->chunked)) {
         *ret_why = "a header that may stand once stands twice, or the length is told in two ways";

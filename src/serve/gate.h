@@ -21,7 +21,7 @@ struct pb_gate {
 };
 
 /* What is looked at of a request; texts that it lacks are NULL. */
-struct pb_knock {
+struct pb_request_headers {
     const char *method, *path;
     const char *local; /* the address that the client has connected to; an address cannot be made to lead
                         * elsewhere, as a name can */
@@ -34,12 +34,13 @@ struct pb_knock {
 };
 
 /* 0, or the HTTP status of the refusal, with a sentence in *ret_why. */
-unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_knock *knock, const char **ret_why);
+unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_headers *headers,
+                       const char **ret_why);
 
 /* Whether a request that was let in is a person's who followed the link with the token: a browser gets a
  * cookie then, and the same address without the token. go tool pprof, which keeps no cookies, gets what it
  * asked for. */
-bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_knock *knock);
+bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_request_headers *headers);
 
 /* The name of the cookie for a service that the browser knows as host: browsers send the cookies of a host
  * to all of its ports, so two services that are forwarded to one machine need two names. */

@@ -52,7 +52,7 @@ static enum MHD_Result start_events(struct pb_request *q)
         .suspend = pb_request_suspend,
         .resume = pb_request_resume,
         .arg = q,
-        .as = q->as};
+        .credentials = q->credentials};
     _cleanup_(pb_words_done) struct pb_words ignored = {0};
     struct pb_err err = {0};
 
@@ -138,7 +138,7 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
 /* --- requests --- */
 
 struct headers {
-    struct pb_knock knock;
+    struct pb_request_headers values;
     unsigned hosts, lengths, encodings, authorizations, origins;
 };
 
@@ -149,15 +149,15 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
         const char *name;
         const char **to;
         unsigned *count;
-    } wanted[] = {{"Host", &h->knock.host, &h->hosts},
-                  {"Content-Length", &h->knock.length, &h->lengths},
-                  {"Origin", &h->knock.origin, &h->origins},
-                  {"Authorization", &h->knock.authorization, &h->authorizations},
-                  {"Sec-Fetch-Site", &h->knock.site, NULL},
-                  {"Sec-Fetch-Mode", &h->knock.mode, NULL},
-                  {"Accept", &h->knock.accept, NULL},
-                  {"X-Probing-Token", &h->knock.token_header, NULL},
-                  {"Cookie", &h->knock.cookie, NULL}};
+    } wanted[] = {{"Host", &h->values.host, &h->hosts},
+                  {"Content-Length", &h->values.length, &h->lengths},
+                  {"Origin", &h->values.origin, &h->origins},
+                  {"Authorization", &h->values.authorization, &h->authorizations},
+                  {"Sec-Fetch-Site", &h->values.site, NULL},
+                  {"Sec-Fetch-Mode", &h->values.mode, NULL},
+                  {"Accept", &h->values.accept, NULL},
+                  {"X-Probing-Token", &h->values.token_header, NULL},
+                  {"Cookie", &h->values.cookie, NULL}};
 
     (void)kind;
     value = value ? value : "";
@@ -167,9 +167,9 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
             if (wanted[i].count)
                 ++*wanted[i].count;
         }
-    h->knock.upgrade = h->knock.upgrade || strcasecmp(key, "Upgrade") == 0;
+    h->values.upgrade = h->values.upgrade || strcasecmp(key, "Upgrade") == 0;
     if (strcasecmp(key, "Transfer-Encoding") == 0) {
-        h->knock.chunked = true;
+        h->values.chunked = true;
         h->encodings++;
     }
     return MHD_YES;
@@ -177,10 +177,10 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
 
 /* A unix socket asks for no token: its peer is the user, or root. A service of root's answers everybody who
  * gets to one, each with that user's own rights. */
-static bool is_known_peer(struct MHD_Connection *c, struct pb_as *ret)
+static bool is_known_peer(struct MHD_Connection *c, struct pb_credentials *ret)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-    return info && pb_as_of_peer(info->connect_fd, ret);
+    return info && pb_credentials_of_peer(info->connect_fd, ret);
 }
 
 /* The address of this machine that the client has connected to. */
@@ -199,25 +199,25 @@ static const char *local_address(struct MHD_Connection *c, char *ret, socklen_t 
 static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *c, const char *path,
                                      const char *method, struct pb_request **ret)
 {
-    struct headers h = {.knock = {.method = method, .path = path}};
-    struct pb_as as = {0};
+    struct headers h = {.values = {.method = method, .path = path}};
+    struct pb_credentials credentials = {0};
     const char *why;
     char local[64];
 
-    if (l->is_unix && !is_known_peer(c, &as))
+    if (l->is_unix && !is_known_peer(c, &credentials))
         return pb_answer_error(c, 403, "this socket is another user's", NULL);
     MHD_get_connection_values(c, MHD_HEADER_KIND, look_at_header, &h);
-    h.knock.doubled =
+    h.values.doubled =
         h.hosts > 1 || h.lengths > 1 || h.encodings > 1 || h.authorizations > 1 || h.origins > 1;
-    h.knock.token_argument = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token");
+    h.values.token_argument = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "token");
     if (!l->is_unix)
-        h.knock.local = local_address(c, local, sizeof(local));
+        h.values.local = local_address(c, local, sizeof(local));
     const struct pb_gate *gate = l->is_unix ? &l->s->unix_gate : &l->s->gate;
-    unsigned status = pb_gate_check(gate, &h.knock, &why);
+    unsigned status = pb_gate_check(gate, &h.values, &why);
     if (status)
         return pb_answer_refusal(c, &l->s->offer, method, path, status, why);
-    if (pb_gate_is_login(gate, &h.knock))
-        return pb_login(c, gate, path, h.knock.host, l->cert != NULL);
+    if (pb_gate_is_login(gate, &h.values))
+        return pb_login(c, gate, path, h.values.host, l->cert != NULL);
     *ret = calloc(1, sizeof(**ret));
     if (!*ret)
         return MHD_NO;
@@ -226,9 +226,9 @@ static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *
                        gate->token[0] && pb_gate_is_open(path) ? PB_CONNECTION_IDLE : PB_CONNECTION_BUSY);
     (*ret)->s = l->s;
     (*ret)->connection = c;
-    (*ret)->as = as;
+    (*ret)->credentials = credentials;
     (*ret)->offer = l->s->offer;
-    if (as.uid) { /* what root has chosen is not for others */
+    if (credentials.uid) { /* what root has chosen is not for others */
         (*ret)->offer.target = (*ret)->offer.cores = NULL;
         (*ret)->offer.others = true;
     }

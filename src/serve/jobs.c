@@ -226,12 +226,12 @@ static bool has_room(const struct pb_serve_jobs *jobs, bool query, uid_t uid)
         bool runs = job->pid && !job->dropped && !job->lost;
         bool counts = runs || (!job->dropped && has_unread(job));
         n += counts;
-        own += counts && job->as.uid == uid;
+        own += counts && job->credentials.uid == uid;
         queries += job->query && runs;
-        own_queries += job->query && runs && job->as.uid == uid;
+        own_queries += job->query && runs && job->credentials.uid == uid;
     }
-    return pb_as_may_take(uid, jobs->most, n, own) &&
-           (!query || pb_as_may_take(uid, jobs->queries, queries, own_queries));
+    return pb_credentials_may_take(uid, jobs->most, n, own) &&
+           (!query || pb_credentials_may_take(uid, jobs->queries, queries, own_queries));
 }
 
 static unsigned count_running(const struct pb_serve_jobs *jobs, uid_t uid)
@@ -239,7 +239,7 @@ static unsigned count_running(const struct pb_serve_jobs *jobs, uid_t uid)
     unsigned n = 0;
 
     for (const struct pb_serve_job *job = jobs->first; job; job = job->next)
-        n += job->pid && job->as.uid == uid;
+        n += job->pid && job->credentials.uid == uid;
     return n;
 }
 
@@ -253,9 +253,9 @@ static struct pb_serve_job *next_queued(struct pb_serve_jobs *jobs)
     if (!has_room(jobs, false, 0))
         return NULL;
     for (struct pb_serve_job *job = jobs->first; job; job = job->next) {
-        if (!job->queued || !has_room(jobs, job->query, job->as.uid))
+        if (!job->queued || !has_room(jobs, job->query, job->credentials.uid))
             continue;
-        unsigned n = count_running(jobs, job->as.uid);
+        unsigned n = count_running(jobs, job->credentials.uid);
         if (!next || n <= fewest) {
             next = job;
             fewest = n;
@@ -268,7 +268,7 @@ static struct pb_serve_job *next_queued(struct pb_serve_jobs *jobs)
 static bool holds_up_own(const struct pb_serve_job *job)
 {
     for (const struct pb_serve_job *other = job->jobs->first; other; other = other->next)
-        if (other->queued && other->as.uid == job->as.uid)
+        if (other->queued && other->credentials.uid == job->credentials.uid)
             return true;
     return false;
 }
@@ -283,7 +283,8 @@ static void drop_unread(struct pb_serve_jobs *jobs, uint64_t now)
 
     for (struct pb_serve_job *job = jobs->first; job; job = job->next) {
         bool query = job->query && job->pid, own = has_unread(job) && holds_up_own(job);
-        bool helps = full || (query && (full_queries || own)) || (own && !has_room(jobs, false, job->as.uid));
+        bool helps =
+            full || (query && (full_queries || own)) || (own && !has_room(jobs, false, job->credentials.uid));
         if (has_unread(job) && helps && (!unread || job->moved < unread->moved))
             unread = job;
     }
@@ -425,7 +426,7 @@ static int make_folder(struct pb_serve_job *job, const struct pb_serve_job_plan 
         return 0;
     snprintf(job->folder, sizeof(job->folder), "%s/job-XXXXXX", job->jobs->folder);
     snprintf(job->file, sizeof(job->file), "%s", plan->file);
-    if (mkdtemp(job->folder) && pb_as_give(&job->as, AT_FDCWD, job->folder) == 0)
+    if (mkdtemp(job->folder) && pb_credentials_give(&job->credentials, AT_FDCWD, job->folder) == 0)
         return 0;
     int r = -errno;
     rmdir(job->folder);
@@ -439,7 +440,7 @@ static bool has_enough(const struct pb_serve_jobs *jobs, uid_t uid)
     unsigned n = 0;
 
     for (const struct pb_serve_job *job = jobs->first; uid && job; job = job->next)
-        n += job->as.uid == uid;
+        n += job->credentials.uid == uid;
     return n >= OTHERS;
 }
 
@@ -457,15 +458,15 @@ int pb_serve_job_start(struct pb_serve_jobs *jobs, const struct pb_serve_job_pla
     job->resume = plan->resume;
     job->arg = plan->arg;
     job->query = plan->query;
-    job->as = plan->as;
+    job->credentials = plan->credentials;
     job->client = plan->client;
     pthread_mutex_lock(&jobs->lock);
-    bool busy = jobs->ending || jobs->queued == QUEUE || has_enough(jobs, plan->as.uid);
+    bool busy = jobs->ending || jobs->queued == QUEUE || has_enough(jobs, plan->credentials.uid);
     int r = busy ? -EBUSY : make_folder(job, plan);
     /* Whatever waits was looked at when a place came free: it waits for a place that this one cannot take. */
-    if (r == 0 && !has_room(jobs, plan->query, plan->as.uid) && plan->dialog) {
+    if (r == 0 && !has_room(jobs, plan->query, plan->credentials.uid) && plan->dialog) {
         r = -EBUSY;
-    } else if (r == 0 && !has_room(jobs, plan->query, plan->as.uid)) {
+    } else if (r == 0 && !has_room(jobs, plan->query, plan->credentials.uid)) {
         r = pb_serve_job_copy_plan(job, plan);
         job->queued = r == 0;
         jobs->queued += job->queued;
@@ -584,7 +585,7 @@ int pb_serve_job_open_file(struct pb_serve_job *job)
     char path[sizeof(job->folder) + sizeof(job->file) + 1];
 
     snprintf(path, sizeof(path), "%s/%s", job->folder, job->file);
-    return pb_as_open(&job->as, AT_FDCWD, path);
+    return pb_credentials_open(&job->credentials, AT_FDCWD, path);
 }
 
 void pb_serve_job_release(struct pb_serve_job *job)

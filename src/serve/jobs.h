@@ -10,7 +10,7 @@
  * what is answered at once. */
 #pragma once
 
-#include "serve/as.h"
+#include "serve/credentials.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ struct pb_serve_job_plan {
     unsigned limit_ms;
     bool query;                               /* it may take long: it waits rather than those that do not */
     const struct pb_serve_job_dialog *dialog; /* NULL: none. With one it is not queued (-EBUSY) */
-    struct pb_as as;                          /* whose rights it has */
+    struct pb_credentials credentials;        /* whose rights it has */
     int client;                /* the connection that it is for, open until the release: where its other end
                                 * is closed, the command ends; 0: none */
     void (*resume)(void *arg); /* called where a reader was told to wait and there is something now */

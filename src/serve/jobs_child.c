@@ -92,10 +92,10 @@ int pb_serve_job_spawn(struct pb_serve_job *job, const struct pb_serve_job_plan 
     const struct pb_serve_job_dialog *dialog = plan->dialog;
     const struct winsize *terminal = dialog ? dialog->terminal : NULL;
     int theirs[3] = {-1, -1, -1};
-    struct pb_as_text text;
-    char *words[PB_AS_WORDS];
+    struct pb_credentials_text text;
+    char *words[PB_CREDENTIALS_WORDS];
 
-    char *const *argv = pb_as_command(&job->as, plan->argv, words, &text);
+    char *const *argv = pb_credentials_command(&job->credentials, plan->argv, words, &text);
     int r = terminal ? open_terminal(job, terminal, theirs) : open_pipes(job, plan, theirs);
     if (r == 0) {
         const struct pb_process_plan child = {.argv = (const char *const *)argv,
@@ -104,7 +104,7 @@ int pb_serve_job_spawn(struct pb_serve_job *job, const struct pb_serve_job_plan 
                                               .in = theirs[0],
                                               .out = theirs[terminal ? 0 : 1],
                                               .errors = theirs[terminal ? 0 : 2],
-                                              .session = dialog || job->as.uid != 0,
+                                              .session = dialog || job->credentials.uid != 0,
                                               .terminal = terminal,
                                               .end_with_caller = SIGTERM};
         job->pid = pb_process_start(&child);

@@ -36,7 +36,7 @@ struct pb_serve_job {
     struct pb_job_pipe streams[2];
     bool queued; /* it waits until another one is given back, with its plan: */
     struct pb_serve_job_plan plan;
-    struct pb_as as;
+    struct pb_credentials credentials;
     bool query, dialog;
     bool released, waiting, late, silent, over;
     bool lost;        /* it has not ended though it was killed: it has no place any longer, and is reaped when

@@ -1,7 +1,7 @@
 /* probing-serve: everything that is known of a node's processes at one address. `probing serve` starts it.
  *
  * probing-serve [OPTIONS] [ADDRESS] (options.h)
- * probing-serve --as UID GID COMMAND ... (by itself, for another user: as.h) */
+ * probing-serve --as UID GID COMMAND ... (by itself, for another user: credentials.h) */
 #include "base/children.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -13,12 +13,12 @@
 #include "cluster/own_service.h"
 #include "engine/caller/broker.h"
 #include "print/outlet.h"
-#include "serve/as.h"
+#include "serve/autorecord.h"
+#include "serve/credentials.h"
 #include "serve/events.h"
 #include "serve/jobs.h"
 #include "serve/options.h"
 #include "serve/service.h"
-#include "serve/watch.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ struct options {
     const char *address, *token_file, *cert, *key;
     const char *shared; /* a socket for all users of the machine; NULL: none */
     bool background;
-    struct pb_watch_plan watch;
+    struct pb_autorecord_plan watch;
 };
 
 static bool is_wildcard(const struct sockaddr_storage *at)
@@ -129,7 +129,7 @@ static int listen_unix(const struct pb_service *s, struct pb_err *err)
     return fd;
 }
 
-/* A socket that every user gets to: as.h has what each may do there. One that a service has left goes. */
+/* A socket that every user gets to: credentials.h has what each may do there. One that a service has left goes. */
 static int listen_shared(const char *path, struct pb_err *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -194,7 +194,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
 {
     char url[256];
     void *tcp = NULL, *local = NULL, *shared = NULL;
-    struct pb_watch *watch = NULL;
+    struct pb_autorecord *watch = NULL;
     sigset_t signals;
 
     take_end_signals(&signals); /* before any thread */
@@ -219,7 +219,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     if (r == 0 && o->shared)
         r = pb_http_start(s, &(struct pb_listen){.fd = shared_fd, .is_unix = true}, &shared, err);
     if (r == 0)
-        r = pb_watch_new(s, &o->watch, &watch, err);
+        r = pb_autorecord_new(s, &o->watch, &watch, err);
     if (r == 0) {
         pb_home_set_address(s, url);
         say_address(url, s);
@@ -234,7 +234,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         if (o->shared)
             unlink(o->shared);
     }
-    pb_watch_free(watch);
+    pb_autorecord_free(watch);
     pb_commands_end();
     if (s->events)
         pb_events_end(s->events);
@@ -303,10 +303,10 @@ static int read_options(int argc, char **argv, struct options *o, struct pb_serv
     o->cert = value_of(values, "cert");
     o->key = value_of(values, "key");
     o->shared = value_of(values, "socket");
-    o->watch = (struct pb_watch_plan){.rate = value_of(values, "record"),
-                                      .watchdog = value_of(values, "watchdog"),
-                                      .retention = value_of(values, "retention"),
-                                      .archive = value_of(values, "archive")};
+    o->watch = (struct pb_autorecord_plan){.rate = value_of(values, "record"),
+                                           .watchdog = value_of(values, "watchdog"),
+                                           .retention = value_of(values, "retention"),
+                                           .archive = value_of(values, "archive")};
     s->offer.read_only = value_of(values, "read-only");
     s->offer.target = value_of(values, "open");
     s->offer.cores = value_of(values, "cores");
@@ -326,7 +326,7 @@ int main(int argc, char **argv)
 
     pb_children_begin();
     if (argc > 1 && strcmp(argv[1], "--as") == 0)
-        return pb_as_become(argc, argv);
+        return pb_credentials_become(argc, argv);
     int r = read_options(argc, argv, &o, &s, &err);
     if (r == 0)
         r = find_program(&s, &err);

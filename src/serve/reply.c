@@ -142,17 +142,17 @@ static enum MHD_Result send_tool(struct pb_request *q)
         return MHD_YES;
     struct pb_serve_job_result end = pb_serve_job_result(q->job);
     _cleanup_close_ int fd = q->mcp.file && !end.status ? pb_serve_job_open_file(q->job) : -1;
-    FILE *said = open_memstream(&text, &size);
-    if (!said)
+    FILE *result = open_memstream(&text, &size);
+    if (!result)
         return MHD_NO;
     if (fd < 0)
-        fwrite(q->printed ? q->printed : "", 1, q->printed_length, said);
+        fwrite(q->printed ? q->printed : "", 1, q->printed_length, result);
     while (fd >= 0 && size < PRINTED_MAX && (n = read(fd, piece, sizeof(piece))) > 0)
-        fwrite(piece, 1, (size_t)n, said), fflush(said);
-    fputs(r == -EFBIG ? "\n(cut: the answer is too long)" : end.late ? "\n(its time was up)" : "", said);
+        fwrite(piece, 1, (size_t)n, result), fflush(result);
+    fputs(r == -EFBIG ? "\n(cut: the answer is too long)" : end.late ? "\n(its time was up)" : "", result);
     if (end.status)
-        fputs(end.errors, said);
-    fclose(said);
+        fputs(end.errors, result);
+    fclose(result);
     char *answer = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&answer, &length);

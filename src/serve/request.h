@@ -2,7 +2,7 @@
  * command of it and starts that, reply.c sends what the command gave. */
 #pragma once
 
-#include "serve/as.h"
+#include "serve/credentials.h"
 #include "serve/mcp.h"
 #include "serve/routes.h"
 #include "serve/service.h"
@@ -15,8 +15,8 @@ struct pb_subscriber;
 struct pb_request {
     struct pb_service *s;
     struct MHD_Connection *connection;
-    struct pb_as as;       /* another user, whom a service of root's answers */
-    struct pb_offer offer; /* what of the service there is for that user */
+    struct pb_credentials credentials; /* another user, whom a service of root's answers */
+    struct pb_offer offer;             /* what of the service there is for that user */
     const struct pb_route *route;
     const struct pb_form *form;
     struct pb_serve_job *job;

@@ -201,7 +201,7 @@ static enum MHD_Result run_words(struct pb_request *q, const struct pb_serve_job
     struct pb_serve_job_plan plan = *what;
     struct pb_err err = {0};
 
-    plan.as = q->as;
+    plan.credentials = q->credentials;
     plan.client = info ? info->connect_fd : 0;
     plan.resume = pb_request_resume;
     plan.arg = q;

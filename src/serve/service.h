@@ -1,7 +1,7 @@
 /* service: what the parts of the service share. */
 #pragma once
 
-#include "serve/as.h"
+#include "serve/credentials.h"
 #include "serve/gate.h"
 #include "serve/routes.h"
 

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    KEPT_BYTES = 2 << 20,   /* of the events of a topic, but the newest is kept whatever it takes */
+    EVENT_BYTES = 2 << 20,  /* of the events of a topic, but the newest is kept whatever it takes */
     DOCUMENT_MAX = 1 << 20, /* of one answer */
     WORDS = 16,
     LINGER_MS = 3000, /* a page that is loaded again finds the command still running */
@@ -60,18 +60,19 @@ void pb_subscriber_wake(struct pb_subscriber *sub)
     }
 }
 
-static void keep_event(struct pb_topic *t, struct pb_topic_event *e)
+static void add_event(struct pb_topic *t, struct pb_topic_event *e)
 {
-    size_t bytes = e->length, from = t->nkept;
+    size_t bytes = e->length, from = t->nevents;
 
-    while (from > 0 && t->nkept - from < PB_TOPIC_KEPT - 1 && bytes + t->kept[from - 1]->length <= KEPT_BYTES)
-        bytes += t->kept[--from]->length;
+    while (from > 0 && t->nevents - from < PB_TOPIC_EVENTS - 1 &&
+           bytes + t->events[from - 1]->length <= EVENT_BYTES)
+        bytes += t->events[--from]->length;
     for (size_t i = 0; i < from; i++)
-        pb_event_release(t->kept[i]);
-    t->nkept -= from;
-    for (size_t i = 0; i < t->nkept; i++)
-        t->kept[i] = t->kept[i + from];
-    t->kept[t->nkept++] = e;
+        pb_event_release(t->events[i]);
+    t->nevents -= from;
+    for (size_t i = 0; i < t->nevents; i++)
+        t->events[i] = t->events[i + from];
+    t->events[t->nevents++] = e;
 }
 
 bool pb_subscriber_follows(const struct pb_subscriber *sub, const struct pb_topic *t)
@@ -118,7 +119,7 @@ static void publish(struct pb_events *ev, struct pb_topic *t, const char *data, 
     *e = (struct pb_topic_event){.refs = 1, .number = number, .length = n};
     memcpy(e->text, text, n);
     pthread_mutex_lock(&ev->lock);
-    keep_event(t, e);
+    add_event(t, e);
     for (struct pb_subscriber *sub = ev->subscribers; sub; sub = sub->next)
         if (sub->waiting && pb_subscriber_follows(sub, t))
             pb_subscriber_wake(sub);
@@ -248,7 +249,7 @@ static void start_job(struct pb_events *ev, struct pb_topic *t)
     const struct pb_serve_job_plan plan = {.argv = words,
                                            .file = form->file,
                                            .limit_ms = route->topic.more ? UINT_MAX : route->limit_s * 1000,
-                                           .as = t->as,
+                                           .credentials = t->credentials,
                                            .resume = pb_events_wake,
                                            .arg = ev};
     t->answered = false;
@@ -279,8 +280,8 @@ static void advance_job(struct pb_events *ev, struct pb_topic *t)
 
 static void free_topic(struct pb_topic *t)
 {
-    for (size_t i = 0; i < t->nkept; i++)
-        pb_event_release(t->kept[i]);
+    for (size_t i = 0; i < t->nevents; i++)
+        pb_event_release(t->events[i]);
     if (t->job)
         pb_serve_job_release(t->job);
     free(t->document);
@@ -305,7 +306,7 @@ static void drop_idle(struct pb_events *ev, uint64_t now)
         ev->ntopics--;
     }
     for (struct pb_subscriber *sub = ev->subscribers; sub; sub = sub->next)
-        if (sub->waiting && now - sub->heard > BEAT_MS * PB_NS_PER_MS) {
+        if (sub->waiting && now - sub->sent_at > BEAT_MS * PB_NS_PER_MS) {
             sub->beat = true;
             pb_subscriber_wake(sub);
         }

@@ -31,7 +31,7 @@ THERE = {
     "src/remote/runs.c": (2, "runs by O_PATH, reopened by openin; the root of the target"), "src/remote/source.c": (2, PROC),
     "src/remote/tables.c": (1, "a descriptor that is a regular file"), "src/remote/threads.c": (2, PROC), "src/remote/trace.c": (1, PROC),
     "src/remote/transfer.c": (1, PROC), "src/remote/transfer_code.c": (2, PROC),
-    "src/remote/named.c": (2, PROC), "src/serve/as.c": (1, OWN), "src/serve/audit.c": (1, OWN), "src/serve/command.c": (2, OWN), "src/serve/fixed.c": (1, OWN), "src/serve/home.c": (8, OWN), "src/serve/jobs_child.c": (1, OWN),
+    "src/remote/named.c": (2, PROC), "src/serve/credentials.c": (1, OWN), "src/serve/audit.c": (1, OWN), "src/serve/command.c": (2, OWN), "src/serve/fixed.c": (1, OWN), "src/serve/home.c": (8, OWN), "src/serve/jobs_child.c": (1, OWN),
     "src/serve/main.c": (1, OWN), "src/serve/page.c": (1, OWN),
 }
 

@@ -15,7 +15,7 @@
 
 static const struct pb_gate gate = {.token = TOKEN, .names = {"node7"}, .body_max = 100};
 
-static unsigned check(struct pb_knock k)
+static unsigned check(struct pb_request_headers k)
 {
     const char *why = NULL;
 
@@ -26,7 +26,8 @@ static unsigned check(struct pb_knock k)
     return status;
 }
 
-#define WITH(...) check((struct pb_knock){.host = "localhost:80", .token_header = TOKEN, __VA_ARGS__})
+#define WITH(...)                                                                                            \
+    check((struct pb_request_headers){.host = "localhost:80", .token_header = TOKEN, __VA_ARGS__})
 
 static void hosts_are_those_of_the_service(void **state)
 {
@@ -43,28 +44,31 @@ static void hosts_are_those_of_the_service(void **state)
                                           "::1x"};
 
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
-        assert_int_equal(check((struct pb_knock){.host = ours[i], .token_header = TOKEN}), 0);
+        assert_int_equal(check((struct pb_request_headers){.host = ours[i], .token_header = TOKEN}), 0);
     for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
-        assert_int_equal(check((struct pb_knock){.host = foreign[i], .token_header = TOKEN}), 421);
-    assert_int_equal(check((struct pb_knock){.token_header = TOKEN}), 421);
+        assert_int_equal(check((struct pb_request_headers){.host = foreign[i], .token_header = TOKEN}), 421);
+    assert_int_equal(check((struct pb_request_headers){.token_header = TOKEN}), 421);
     /* Of a service at all addresses: the one that was connected to. */
     assert_int_equal(
-        check((struct pb_knock){.host = "10.0.0.7:80", .local = "10.0.0.7", .token_header = TOKEN}), 0);
+        check((struct pb_request_headers){.host = "10.0.0.7:80", .local = "10.0.0.7", .token_header = TOKEN}),
+        0);
     assert_int_equal(
-        check((struct pb_knock){.host = "10.0.0.70", .local = "10.0.0.7", .token_header = TOKEN}), 421);
+        check((struct pb_request_headers){.host = "10.0.0.70", .local = "10.0.0.7", .token_header = TOKEN}),
+        421);
 }
 
 static void tokens_come_in_five_ways(void **state)
 {
     const char *host = "localhost";
-    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Bearer " TOKEN}), 0);
-    assert_int_equal(check((struct pb_knock){.host = host, .token_header = TOKEN}), 0);
-    assert_int_equal(check((struct pb_knock){.host = host, .token_argument = TOKEN}), 0);
-    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "a=b; probing_token_80=" TOKEN "; c=d"}),
-                     0);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .authorization = "Bearer " TOKEN}), 0);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .token_header = TOKEN}), 0);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .token_argument = TOKEN}), 0);
+    assert_int_equal(
+        check((struct pb_request_headers){.host = host, .cookie = "a=b; probing_token_80=" TOKEN "; c=d"}),
+        0);
     /* x:TOKEN */
     assert_int_equal(
-        check((struct pb_knock){
+        check((struct pb_request_headers){
             .host = host,
             .authorization =
                 "Basic "
@@ -75,17 +79,21 @@ static void tokens_come_in_five_ways(void **state)
 static void other_tokens_are_none(void **state)
 {
     const char *host = "localhost";
-    assert_int_equal(check((struct pb_knock){.host = host}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Bearer "}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Basic !!!!"}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .authorization = "Basic eDo="}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .token_header = "0123"}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .token_header = TOKEN "0"}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "probing_token_80=" TOKEN "0"}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "probing_token_80; a=" TOKEN}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .cookie = "xprobing_token=" TOKEN}), 401);
-    assert_int_equal(check((struct pb_knock){.host = host, .path = "/health"}), 0);
-    assert_int_equal(check((struct pb_knock){.host = host, .path = "/health/../api/v1/targets"}), 401);
+    assert_int_equal(check((struct pb_request_headers){.host = host}), 401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .authorization = "Bearer "}), 401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .authorization = "Basic !!!!"}), 401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .authorization = "Basic eDo="}), 401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .token_header = "0123"}), 401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .token_header = TOKEN "0"}), 401);
+    assert_int_equal(
+        check((struct pb_request_headers){.host = host, .cookie = "probing_token_80=" TOKEN "0"}), 401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .cookie = "probing_token_80; a=" TOKEN}),
+                     401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .cookie = "xprobing_token=" TOKEN}),
+                     401);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .path = "/health"}), 0);
+    assert_int_equal(check((struct pb_request_headers){.host = host, .path = "/health/../api/v1/targets"}),
+                     401);
 }
 
 static void pages_of_other_sites_change_nothing(void **state)
@@ -101,7 +109,8 @@ static void pages_of_other_sites_change_nothing(void **state)
 }
 
 #define COOKIE(...)                                                                                          \
-    check((struct pb_knock){.host = "localhost:80", .cookie = PB_GATE_COOKIE "_80=" TOKEN, __VA_ARGS__})
+    check((struct pb_request_headers){                                                                       \
+        .host = "localhost:80", .cookie = PB_GATE_COOKIE "_80=" TOKEN, __VA_ARGS__})
 
 static void a_cookie_alone_is_for_our_own_page(void **state)
 {
@@ -123,7 +132,8 @@ static void a_cookie_alone_is_for_our_own_page(void **state)
 
 static void a_link_with_the_token_is_a_login(void **state)
 {
-    struct pb_knock k = {.method = "GET", .path = "/", .host = "localhost", .token_argument = TOKEN};
+    struct pb_request_headers k = {
+        .method = "GET", .path = "/", .host = "localhost", .token_argument = TOKEN};
     char name[32];
 
     assert_true(pb_gate_is_login(&gate, &k));

@@ -1,5 +1,5 @@
-/* watch: see watch.h. */
-#include "serve/watch.h"
+/* autorecord: see autorecord.h. */
+#include "serve/autorecord.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -37,9 +37,9 @@ struct watched {
     uint64_t due[COMMANDS];
 };
 
-struct pb_watch {
+struct pb_autorecord {
     const struct pb_service *s;
-    struct pb_watch_plan plan;
+    struct pb_autorecord_plan plan;
     struct pb_serve_jobs *jobs;
     pthread_t thread;
     int wake;
@@ -50,7 +50,7 @@ struct pb_watch {
 
 static void wake_thread(void *arg)
 {
-    struct pb_watch *w = arg;
+    struct pb_autorecord *w = arg;
     uint64_t one = 1;
 
     (void)!write(w->wake, &one, sizeof(one));
@@ -61,7 +61,7 @@ static void ignore(void *arg)
     (void)arg;
 }
 
-static void wait_ms(struct pb_watch *w, int ms)
+static void wait_ms(struct pb_autorecord *w, int ms)
 {
     uint64_t count;
 
@@ -71,7 +71,7 @@ static void wait_ms(struct pb_watch *w, int ms)
 
 /* --- commands --- */
 
-static struct pb_serve_job *start_words(struct pb_watch *w, struct pb_words *words, unsigned limit_ms)
+static struct pb_serve_job *start_words(struct pb_autorecord *w, struct pb_words *words, unsigned limit_ms)
 {
     const struct pb_serve_job_plan plan = {
         .argv = words->at, .limit_ms = limit_ms, .resume = wake_thread, .arg = w};
@@ -81,7 +81,7 @@ static struct pb_serve_job *start_words(struct pb_watch *w, struct pb_words *wor
     return pb_serve_job_start(w->jobs, &plan, &job, &err) < 0 ? NULL : job;
 }
 
-static void start_command(struct pb_watch *w, struct watched *at, int which)
+static void start_command(struct pb_autorecord *w, struct watched *at, int which)
 {
     _cleanup_(pb_words_done) struct pb_words words = {0};
 
@@ -102,7 +102,7 @@ static void start_command(struct pb_watch *w, struct watched *at, int which)
 
 /* What a command prints is for nobody, but would hold it up. One that ended is tried again later: the process
  * may not have been ready to be archived. */
-static void look_at_command(struct pb_watch *w, struct watched *at, int which, uint64_t now)
+static void look_at_command(struct pb_autorecord *w, struct watched *at, int which, uint64_t now)
 {
     char piece[4096];
     ssize_t n = -EAGAIN;
@@ -127,7 +127,7 @@ static void release(struct watched *at)
 
 /* --- processes --- */
 
-static void see(struct pb_watch *w, const char *id)
+static void see(struct pb_autorecord *w, const char *id)
 {
     for (size_t i = 0; i < w->n; i++)
         if (strcmp(w->at[i].id, id) == 0) {
@@ -140,7 +140,7 @@ static void see(struct pb_watch *w, const char *id)
     snprintf(w->at[w->n++].id, sizeof(w->at[0].id), "%s", id);
 }
 
-static void take_list(struct pb_watch *w, const char *text, size_t length)
+static void take_list(struct pb_autorecord *w, const char *text, size_t length)
 {
     _cleanup_(pb_json_done) struct pb_json j = {0};
     char id[64];
@@ -166,7 +166,7 @@ static void take_list(struct pb_watch *w, const char *text, size_t length)
     }
 }
 
-static void look_for_processes(struct pb_watch *w)
+static void look_for_processes(struct pb_autorecord *w)
 {
     _cleanup_(pb_words_done) struct pb_words words = {0};
     _cleanup_free_ char *text = malloc(LIST_MAX);
@@ -194,7 +194,7 @@ static void look_for_processes(struct pb_watch *w)
 
 static void *run_thread(void *arg)
 {
-    struct pb_watch *w = arg;
+    struct pb_autorecord *w = arg;
     uint64_t next = 0;
 
     while (!w->ending) {
@@ -216,13 +216,13 @@ static void *run_thread(void *arg)
 
 /* --- its life --- */
 
-int pb_watch_new(const struct pb_service *s, const struct pb_watch_plan *plan, struct pb_watch **ret,
-                 struct pb_err *err)
+int pb_autorecord_new(const struct pb_service *s, const struct pb_autorecord_plan *plan,
+                      struct pb_autorecord **ret, struct pb_err *err)
 {
     *ret = NULL;
     if (!plan->rate && !plan->archive)
         return 0;
-    struct pb_watch *w = calloc(1, sizeof(*w));
+    struct pb_autorecord *w = calloc(1, sizeof(*w));
     if (!w)
         return pb_fail(err, -ENOMEM, "out of memory");
     w->s = s;
@@ -241,7 +241,7 @@ int pb_watch_new(const struct pb_service *s, const struct pb_watch_plan *plan, s
     return 0;
 }
 
-void pb_watch_free(struct pb_watch *w)
+void pb_autorecord_free(struct pb_autorecord *w)
 {
     if (!w)
         return;

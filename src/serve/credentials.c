@@ -1,5 +1,5 @@
-/* as: see as.h. */
-#include "serve/as.h"
+/* credentials: see credentials.h. */
+#include "serve/credentials.h"
 
 #include "base/cleanup.h"
 #include "base/program.h"
@@ -24,41 +24,41 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-char *const *pb_as_command(const struct pb_as *as, char *const *argv, char *words[PB_AS_WORDS],
-                           struct pb_as_text *text)
+char *const *pb_credentials_command(const struct pb_credentials *credentials, char *const *argv,
+                                    char *words[PB_CREDENTIALS_WORDS], struct pb_credentials_text *text)
 {
     static char self[] = PB_PROGRAM_SELF, name[] = "--as";
     size_t n = 0;
 
-    if (!as->uid)
+    if (!credentials->uid)
         return argv;
-    snprintf(text->uid, sizeof(text->uid), "%u", (unsigned)as->uid);
-    snprintf(text->gid, sizeof(text->gid), "%u", (unsigned)as->gid);
+    snprintf(text->uid, sizeof(text->uid), "%u", (unsigned)credentials->uid);
+    snprintf(text->gid, sizeof(text->gid), "%u", (unsigned)credentials->gid);
     words[n++] = self;
     words[n++] = name;
     words[n++] = text->uid;
     words[n++] = text->gid;
-    for (; *argv && n < PB_AS_WORDS - 1; argv++)
+    for (; *argv && n < PB_CREDENTIALS_WORDS - 1; argv++)
         words[n++] = *argv;
     words[n] = NULL;
     return words;
 }
 
-bool pb_as_of_peer(int socket, struct pb_as *ret)
+bool pb_credentials_of_peer(int socket, struct pb_credentials *ret)
 {
     struct ucred peer;
     socklen_t n = sizeof(peer);
 
-    *ret = (struct pb_as){0};
+    *ret = (struct pb_credentials){0};
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
         return false;
     if (peer.uid == geteuid() || peer.uid == 0)
         return true;
-    *ret = (struct pb_as){peer.uid, peer.gid};
+    *ret = (struct pb_credentials){peer.uid, peer.gid};
     return geteuid() == 0;
 }
 
-bool pb_as_may_take(uid_t uid, unsigned places, unsigned taken, unsigned own)
+bool pb_credentials_may_take(uid_t uid, unsigned places, unsigned taken, unsigned own)
 {
     unsigned kept = uid ? (places + 3) / 4 : 0;
 
@@ -254,7 +254,7 @@ static int leave_root(const struct becoming *b, const char **ret_what)
     return r;
 }
 
-int pb_as_become(int argc, char **argv)
+int pb_credentials_become(int argc, char **argv)
 {
     pid_t parent = getppid();
     const char *what = "";
@@ -279,19 +279,20 @@ int pb_as_become(int argc, char **argv)
     return 127;
 }
 
-int pb_as_give(const struct pb_as *as, int folder, const char *name)
+int pb_credentials_give(const struct pb_credentials *credentials, int folder, const char *name)
 {
-    return as->uid ? fchownat(folder, name, as->uid, as->gid, AT_SYMLINK_NOFOLLOW) : 0;
+    return credentials->uid ? fchownat(folder, name, credentials->uid, credentials->gid, AT_SYMLINK_NOFOLLOW)
+                            : 0;
 }
 
-int pb_as_open(const struct pb_as *as, int folder, const char *name)
+int pb_credentials_open(const struct pb_credentials *credentials, int folder, const char *name)
 {
     struct stat st;
     _cleanup_close_ int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
-    if (!S_ISREG(st.st_mode) || (as->uid && st.st_uid != as->uid))
+    if (!S_ISREG(st.st_mode) || (credentials->uid && st.st_uid != credentials->uid))
         return -EACCES;
     return pb_take_fd(fd);
 }
