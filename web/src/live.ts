@@ -33,7 +33,11 @@ const stream = {
     };
   },
 };
-const TOPICS: Record<string, string> = { "/api/v1/now": "now", "/api/v1/targets": "targets", "/api/v1/alerts": "alerts" };
+// The topic of a resource: of the table in src/serve/routes.c.
+function topic_of(path: string): string | undefined {
+  const [, id, of] = /^\/api\/v1\/targets\/([^/?]+)\/(stacks|memory|torch)$/.exec(path) ?? [], [, name] = /^\/api\/v1\/(now|targets|alerts|hangs)$/.exec(path) ?? [];
+  return id ? `${of}:${id}` : name;
+}
 
 class Source {
   data: unknown; error: ApiError | undefined; at = 0; asked = 0;
@@ -41,7 +45,7 @@ class Source {
   private timer = 0; private running: AbortController | undefined; private topic: string | undefined;
 
   constructor(readonly path: string, readonly body?: string) {
-    this.topic = TOPICS[path];
+    this.topic = topic_of(path);
     paused.watch(() => this.plan(0));
     document.addEventListener("visibilitychange", () => this.plan(0));
   }
@@ -49,6 +53,12 @@ class Source {
   // An answer of the stream's.
   take(data: unknown) {
     const error = (data as { error?: { code: string; message: string } } | null)?.error;
+    if (error?.code === "too_long") { // for an event, not for an answer
+      this.leave();
+      this.topic = undefined;
+      this.plan(0);
+      return;
+    }
     if (error) this.error = new ApiError(422, error.code, error.message);
     else { this.data = data; this.error = undefined; this.at = Date.now(); }
     for (const f of [...this.watchers.keys()]) f();
@@ -63,10 +73,14 @@ class Source {
     return () => {
       this.watchers.delete(f);
       if (this.watchers.size) return;
-      if (this.topic) { stream.members.delete(this.topic); setTimeout(() => stream.update(), 50); }
+      this.leave();
       clearTimeout(this.timer);
       this.running?.abort();
     };
+  }
+
+  private leave() {
+    if (this.topic) { stream.members.delete(this.topic); setTimeout(() => stream.update(), 50); }
   }
 
   private get every(): number { return Math.min(...this.watchers.values()); }

@@ -204,7 +204,8 @@ export default function Activity() {
   const chosen = about?.chosen, native = args.get("native") === "1", lines = args.get("by") === "line", single = !!chosen && !chosen.all, cluster = !!chosen && is_cluster(chosen.target);
   const threads = cluster || (args.get("threads") ?? (single ? "all" : "main")) === "all", idle = cluster || args.get("idle") === "1", picked = args.get("frame") ?? "";
   const past = usePast(chosen, about?.target, !!about?.dead);
-  const path = chosen && !past.on ? with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native }) : null;
+  const one = single && !native && /^\d+$/.test(chosen.target); // its stacks are a topic
+  const path = !chosen || past.on ? null : one ? `/api/v1/targets/${chosen.target}/stacks` : with_args("/api/v1/stacks", { target: chosen.target, all: chosen.all, native });
   const stacks = useLive<(Process | Unread)[] | ClusterStacks>(path, cluster ? 3000 : 1000), answered = useMemo(() => (!stacks.data || Array.isArray(stacks.data) ? stacks.data : processes_of(stacks.data)), [stacks.data]);
   const wanted = useRanks(), ranks = args.get("ranks"), given = useMemo(() => (past.on ? past.processes : answered)?.filter((p) => !ranks || wanted(/^rank (\d+)$/.exec(p.label)?.[1])), [past.on, past.processes, answered, ranks]), read = useMemo(() => (given ?? []).filter((p): p is Process => !p.error), [given]), unread = (given ?? []).filter((p): p is Unread => !!p.error);
   const tree = useMemo(() => given && merge(read, { lines, threads, idle }), [given, lines, threads, idle]);
