@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "cluster/clock.h"
 #include "cluster/query_tables.h"
 #include "engine/shared/sent.h"
 
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TABLES = 64, MAX_NOTES = 64, DEADLINE_MS = 5000, OWN_TABLES = 3 };
+enum { MAX_TABLES = 64, MAX_NOTES = 64, DEADLINE_MS = 5000, OWN_TABLES = 3, OLD_CLOCK_S = 10 };
 static const uint64_t CAP = 1000000;
 /* Bytes of this machine's own ranks, or archives, which do not travel. */
 static const size_t LOCAL_MOST = (size_t)1 << 30;
@@ -37,8 +38,9 @@ struct pb_cluster_query {
     const struct pb_cluster *c;
     struct pb_cluster_query_request request;
     uint64_t now_us;
-    bool whole; /* nothing is split: a split one failed */
-    char *root; /* the statement for here; NULL: as given */
+    bool whole;  /* nothing is split: a split one failed */
+    bool clocks; /* the statement reads cluster.clocks */
+    char *root;  /* the statement for here; NULL: as given */
     struct planned tables[MAX_TABLES];
     unsigned ntables;
     struct node_rows *nodes; /* one for each of the cluster */
@@ -92,6 +94,7 @@ static int take_plan(struct pb_cluster_query *q, const struct pb_batch *batch, b
         if (r < 0)
             break;
         if (*first) {
+            q->clocks = row.cells[0].length > 0;
             q->root = row.cells[2].length ? copy_cell(&row.cells[2]) : NULL;
             *first = false;
             continue;
@@ -348,9 +351,25 @@ static void clear_round(struct pb_cluster_query *q)
     q->stats.rows = 0;
 }
 
+/* A statement about the clocks gets them as they are now, and not as they were when the job was attached. */
+static void renew_old_clocks(struct pb_cluster_query *q)
+{
+    const struct pb_cluster *c = q->c;
+    int64_t before = pb_wall_ns() - OLD_CLOCK_S * (int64_t)PB_NS_PER_S;
+    struct pb_err ignored = {0};
+    bool old = false;
+
+    for (size_t i = 0; i < c->nnodes; i++)
+        old = old || !c->nodes[i].clock.known || c->nodes[i].clock.at_ns < before;
+    if (old)
+        pb_cluster_renew_clocks(q->request.renew, NULL, &ignored);
+}
+
 static int begin_round(struct pb_cluster_query *q, struct pb_err *err)
 {
     int r = make_plan(q, err);
+    if (r == 0 && q->clocks && q->request.renew)
+        renew_old_clocks(q);
     if (r == 0)
         r = ask_nodes(q, err);
     if (r == 0)

@@ -19,6 +19,8 @@ struct pb_cluster_query_request {
     unsigned timeout_ms;  /* of the statements over what came; 0: none */
     uint64_t cap;         /* rows of a table that a node sends; 0: a million */
     struct pb_cancel cancel;
+    struct pb_cluster
+        *renew; /* c itself, to measure old clocks again for cluster.clocks; NULL: as they are */
 };
 
 /* c must live until the query is closed. */

@@ -209,5 +209,5 @@ int pb_cluster_history(const struct pb_call *call, const char *program, struct p
         return r;
     snprintf(timeout, sizeof(timeout), "%ums", call->timeout_given ? call->timeout_ms : TIMEOUT_MS);
     make_call(call, timeout, &query);
-    return pb_query_over_cluster(&query, &c, &s, err);
+    return pb_query_over_cluster(&query, &c, &s, NULL, err);
 }

@@ -9,7 +9,6 @@
 #include "cli/cluster/said.h"
 #include "cli/print/rows.h"
 #include "cli/query/query_run.h"
-#include "cluster/clock.h"
 #include "print/records.h"
 
 #include <errno.h>
@@ -345,23 +344,6 @@ static int run_command(const struct pb_call *call, const struct pb_cluster *c, c
     return !pb_said_tell(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;
 }
 
-/* A statement about the clocks gets them as they are now, and not as they were when the job was attached. */
-static void renew_old_clocks(const struct pb_call *call, struct pb_cluster *c)
-{
-    enum { OLD_S = 10 };
-    struct pb_err ignored = {0};
-    int64_t before = pb_wall_ns() - OLD_S * (int64_t)PB_NS_PER_S;
-    bool old = false;
-
-    for (size_t i = 0; i < c->nnodes; i++)
-        old = old || !c->nodes[i].clock.known || c->nodes[i].clock.at_ns < before;
-    for (int i = 0; old && i < call->nargs; i++)
-        if (strcasestr(call->args[i], "clocks")) {
-            pb_cluster_renew_clocks(c, NULL, &ignored);
-            return;
-        }
-}
-
 int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
@@ -385,10 +367,8 @@ int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
         return pb_cluster_flamegraph(call, &c, &s, err);
     if (strcmp(call->command->name, "top") == 0)
         return pb_cluster_top(call, &c, &s, err);
-    if (strcmp(call->command->name, "query") == 0) {
-        renew_old_clocks(call, &c);
-        return pb_query_over_cluster(call, &c, &s, err);
-    }
+    if (strcmp(call->command->name, "query") == 0)
+        return pb_query_over_cluster(call, &c, &s, &c, err);
     if (strcmp(call->command->name, "export") == 0)
         return pb_export_over_cluster(call, &c, &s, err);
     if (strcmp(call->command->name, "show") == 0)

@@ -143,7 +143,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
-                          const struct pb_selection *selection, struct pb_err *err)
+                          const struct pb_selection *selection, struct pb_cluster *renew, struct pb_err *err)
 {
     struct pb_query_options o;
 
@@ -153,6 +153,7 @@ int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c
     if (pb_call_option(call, "archive") && strcmp(pb_call_option(call, "archive"), "none") != 0)
         return pb_fail(err, PB_USAGE, "an archive is read without the cluster: probing query --archive DIR");
     o.cluster = c;
+    o.renew = renew;
     o.selection = selection;
     /* What is given bounds the nodes; the statements over what came get as long again. */
     o.deadline_ms = pb_call_option(call, "timeout") ? o.timeout_ms : 0;

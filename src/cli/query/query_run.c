@@ -131,7 +131,8 @@ static int run_over_cluster(const struct pb_query_options *o, const struct pb_qu
                                                   .deadline_ms = o->deadline_ms,
                                                   .timeout_ms = request->timeout_ms,
                                                   .cap = o->max_rows,
-                                                  .cancel = request->cancel};
+                                                  .cancel = request->cancel,
+                                                  .renew = o->renew};
     struct pb_cluster_query *q = NULL;
     struct pb_sql_event event;
 

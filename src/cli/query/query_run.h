@@ -17,13 +17,14 @@ struct pb_query_options {
     unsigned timeout_ms, watch_ms;
     const struct pb_cluster *cluster; /* over its ranks, not over the targets of the call; NULL: none */
     const struct pb_selection *selection;
+    struct pb_cluster *renew;
     unsigned deadline_ms; /* then: of its nodes; 0: as usual */
     uint64_t max_rows;    /* of a table, of each node; 0: as usual */
 };
 
-/* The query command over the ranks of a cluster. */
+/* The query command over the ranks of a cluster. renew: as in cluster/query.h. */
 int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
-                          const struct pb_selection *selection, struct pb_err *err);
+                          const struct pb_selection *selection, struct pb_cluster *renew, struct pb_err *err);
 
 /* The export command likewise (cmd_export.c). */
 int pb_export_over_cluster(const struct pb_call *call, const struct pb_cluster *c,

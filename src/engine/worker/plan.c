@@ -34,7 +34,8 @@ struct planner {
     bool single; /* one statement */
     char *root;
     uint64_t cap;
-    bool whole; /* nothing may be split */
+    bool whole;  /* nothing may be split */
+    bool clocks; /* cluster.clocks is read */
 };
 
 /* A table in a FROM. */
@@ -76,6 +77,7 @@ static struct need *find_need(struct planner *x, uint32_t table)
     plan_text(&x->p, pb_json_get(x->p.j, table, "table_name"), name);
     if (strcasecmp(schema, "main") == 0)
         schema[0] = '\0';
+    x->clocks = x->clocks || (strcasecmp(schema, "cluster") == 0 && strcasecmp(name, "clocks") == 0);
     if (!name[0] || !is_asked_of_nodes(schema))
         return NULL;
     for (unsigned i = 0; i < x->nneeds; i++)
@@ -480,7 +482,7 @@ static int send_plan(const struct planner *x, struct pb_err *err)
 
     if (!out)
         return pb_fail(err, -ENOMEM, "out of memory");
-    fputs("SELECT * FROM (VALUES ('', '', ", out);
+    fprintf(out, "SELECT * FROM (VALUES ('%s', '', ", x->clocks ? "clocks" : "");
     pb_put_quoted(out, x->root ? x->root : "", '\'');
     fputs(", '')", out);
     for (unsigned i = 0; i < x->nneeds; i++) {
