@@ -85,7 +85,8 @@ static bool damaged_file(const char *error, char *ret, size_t size)
     static const char *const signs[] = {"No magic bytes found",   "too small to be a Parquet file",
                                         "Footer length error",    "TProtocolException",
                                         "file is likely corrupt", "Corrupted file",
-                                        "Decompression failure",  "Failed to read file"};
+                                        "Decompression failure",  "Failed to read file",
+                                        "don't know what type"};
     static const char ending[] = ".parquet";
     bool damaged = false;
 
