@@ -54,7 +54,7 @@ def read_tables():
     for kind, table, by in re.findall(r"^ +X\((\w+), (\w+), (.*)\) *$", listed, re.M):
         name, comment = re.search(r"T\((%s),\s*(%s)\)" % (STRING, STRING), bodies[table]).groups()
         by = re.sub(r"PB_BY_\w+", lambda found: '"%s"' % commands[found.group()], by)
-        yield joined(name), kind.lower(), joined(comment), joined(by), columns(bodies[table])
+        yield joined(name), kind, joined(comment), joined(by), columns(bodies[table])
 
 
 def views():
@@ -69,7 +69,7 @@ def cell(text):
 def make_page():
     with_more, lines = views(), [HEAD]
     for name, kind, comment, by, columns in sorted(read_tables()):
-        lines.append("## %s\n%s%s: %s.%s\n" % (name, kind.capitalize(), " view" if name in with_more else "", comment,
+        lines.append("## %s\n%s%s: %s.%s\n" % (name, {"ASKED": "Live"}.get(kind, kind.capitalize()), " view" if name in with_more else "", comment,
                                               "\nTo fill it: %s." % by if by else ""))
         lines.append("| column | type | unit | |\n|---|---|---|---|")
         lines += ["| `%s` | %s | %s | %s |" % (each, type_name, unit, cell(about)) for each, type_name, unit, about in columns]

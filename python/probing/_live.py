@@ -1,7 +1,7 @@
 """Tables whose rows come from a function at the moment somebody asks: probing.register.
 
-`query` sends its SQL to the agent, which calls the functions of those registered tables that the SQL may name, and gets lines back
-(src/ask/registered.c reads them):
+A query that names such a table sends the name to the agent, which calls the function and sends lines back (src/ask/registered.c reads
+them):
 
     T name          a table begins
     C name type     a column of it, in order; the type is the format's number
@@ -11,7 +11,7 @@
 from . import _by_type
 
 FILENAME = "<probing live>"
-OBJECTS = "objects "  # in place of SQL: names of tables of live objects (_objects.py)
+OBJECTS = "objects "  # before the name of a table of live objects (_objects.py)
 MOST_ROWS = 100000
 MOST_BYTES = 32 << 20
 INT64, FLOAT64, BOOL, TIMESTAMP, STRING, BYTES = 4, 10, 11, 12, 13, 14
@@ -36,9 +36,9 @@ def send(request):
         from . import _objects
 
         return _objects.send(request, request.source.split()[1:])
-    sql = "".join(letter if letter.isalnum() or letter == "_" else " " for letter in request.source.lower()).split()
+    wanted = request.source.lower()
     for full, (_, function, columns) in sorted(functions().items()):
-        if full.rpartition(".")[2].lower() not in sql:
+        if wanted not in (full.lower(), "." + full.rpartition(".")[2].lower()):  # .name: of any schema
             continue
         try:
             text = _table(full, function, columns)

@@ -431,26 +431,18 @@ static int call(struct rows *r, struct probing_live *t)
 
 struct sending {
     struct pb_live_answer *to;
-    const char *sql;
+    const char *name;
     size_t length;
 };
 
-static bool is_letter(char c)
+/* The request names a table, or with a dot before the name one of any schema. */
+static bool is_wanted(const struct sending *s, const char *name)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
+    const char *dot = strchr(name, '.'), *last = dot ? dot + 1 : name;
+    bool any = s->length && s->name[0] == '.';
+    const char *wanted = s->name + any, *given = any ? last : name;
 
-/* Whether the SQL contains the last part of the table's name as a word. */
-static bool sql_names(const struct sending *s, const char *full)
-{
-    const char *dot = strchr(full, '.'), *name = dot ? dot + 1 : full;
-    size_t n = strlen(name);
-
-    for (size_t i = 0; i + n <= s->length; i++)
-        if (strncasecmp(s->sql + i, name, n) == 0 && (i == 0 || !is_letter(s->sql[i - 1])) &&
-            (i + n == s->length || !is_letter(s->sql[i + n])))
-            return true;
-    return false;
+    return strlen(given) == s->length - any && strncasecmp(given, wanted, s->length - any) == 0;
 }
 
 static void send_one(struct probing_live *t, void *arg)
@@ -459,7 +451,7 @@ static void send_one(struct probing_live *t, void *arg)
     struct rows r = {.base = {add, fail}, .to = s->to, .table = t};
     char line[256];
 
-    if (!sql_names(s, t->name))
+    if (!is_wanted(s, t->name))
         return;
     int error = put_columns(&r);
     if (error < 0)
@@ -477,9 +469,9 @@ static void send_one(struct probing_live *t, void *arg)
     flush(&r);
 }
 
-void pb_live_send(struct pb_live_answer *to, const char *sql, size_t length)
+void pb_live_send(struct pb_live_answer *to, const char *name, size_t length)
 {
-    struct sending s = {to, sql, length};
+    struct sending s = {to, name, length};
 
     for_each_table(send_one, &s);
 }

@@ -26,6 +26,6 @@ struct pb_live_answer {
     void (*inside)(struct pb_live_answer *to, const char *table, const char *function);
 };
 
-/* Calls the functions of the C tables that the SQL may name, and sends the lines that python/probing/_live.py
+/* Calls the function of the C table of that name, and sends the lines that python/probing/_live.py
  * describes. In a thread that may wait for the loader and for the functions. */
-void pb_live_send(struct pb_live_answer *to, const char *sql, size_t length);
+void pb_live_send(struct pb_live_answer *to, const char *name, size_t length);

@@ -1,33 +1,18 @@
 /* query: see query.h. */
 #include "ask/query.h"
 
-#include "ask/registered.h"
 #include "ask/sources.h"
 #include "base/err.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 struct pb_query {
     struct pb_query_sources sources;
     struct pb_sql *sql;
-    unsigned told;                        /* number of sources already checked for open failures */
-    struct pb_registered_failure missing; /* a registered table whose function failed */
+    unsigned told; /* number of sources already checked for open failures */
 };
-
-/* Names in SQL are case-insensitive. */
-static bool names_locals(const char *sql, size_t length)
-{
-    static const char word[] = "locals";
-    const size_t n = sizeof(word) - 1;
-
-    for (size_t i = 0; i + n <= length; i++)
-        if (strncasecmp(sql + i, word, n) == 0)
-            return true;
-    return false;
-}
 
 static int open_sources(const struct pb_ask *ask, const struct pb_targets *targets,
                         struct pb_query_sources *ret, struct pb_err *err)
@@ -35,13 +20,6 @@ static int open_sources(const struct pb_ask *ask, const struct pb_targets *targe
     bool only_archive = targets->n == 0 && ask->archive && strcmp(ask->archive, "none") != 0;
 
     return only_archive ? pb_sources_open_archive(ask, ret, err) : pb_sources_open(ask, targets, ret, err);
-}
-
-/* When a query fails because a table is missing, the error names the failed function of that table. */
-static void name_function(const struct pb_query *q, int r, struct pb_err *err)
-{
-    if (r == -ENOENT && q->missing.table[0] && err)
-        *err = q->missing.err;
 }
 
 int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
@@ -56,14 +34,6 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
         free(q);
         return r;
     }
-    r = pb_registered_ask(ask, &q->sources, request->sql, request->length, request->timeout_ms, &q->missing,
-                          err);
-    if (r < 0) {
-        pb_query_close(q);
-        return r;
-    }
-    for (unsigned i = 0; i < q->sources.n; i++)
-        q->sources.at[i].live.locals = names_locals(request->sql, request->length);
     const struct pb_sql_query query = {.sql = request->sql,
                                        .length = request->length,
                                        .sources = q->sources.at,
@@ -74,8 +44,6 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
                                        .progress = request->progress,
                                        .cancel = request->cancel};
     r = pb_sql_open(&query, &q->sql, err);
-    if (r < 0)
-        name_function(q, r, err);
     if (r < 0)
         pb_query_close(q);
     else
@@ -93,10 +61,7 @@ int pb_query_next(struct pb_query *q, struct pb_sql_event *ret, struct pb_err *e
             return 1;
         }
     }
-    int r = pb_sql_next(q->sql, ret, err);
-    if (r < 0)
-        name_function(q, r, err);
-    return r;
+    return pb_sql_next(q->sql, ret, err);
 }
 
 const struct pb_sql_source *pb_query_source(const struct pb_query *q, unsigned number)

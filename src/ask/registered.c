@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "control/message.h"
+#include "engine/shared/known.h"
 #include "table/arena.h"
 #include "table/clock.h"
 #include "table/names.h"
@@ -16,15 +17,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #define LIST         "probing.registered"
 #define FILENAME     "<probing live>"
 #define MOST_BYTES   (64u << 20)
 #define LIMIT_MS     10000u /* where the query has no time limit */
-#define GRACE_MS     6000u
+#define GRACE_MS     6000u  /* to interrupt a function; a fifth of the query's limit if it has one */
 #define OBJECTS_SIZE 128
+
+struct failure {
+    char table[128]; /* "": none */
+    struct pb_err err;
+};
 
 /* The answer being read, and the arena that it is written to. */
 struct reading {
@@ -36,8 +41,7 @@ struct reading {
     char names[PB_MAX_COLUMNS][48];
     unsigned n;
     char name[128];
-    bool skipped;                        /* the current lines are of a table whose function fails later */
-    struct pb_registered_failure failed; /* the first failure */
+    struct failure failed; /* the first one */
 };
 
 static bool has_registered(int arena_fd)
@@ -87,120 +91,29 @@ static int collect_answer(struct pb_client *client, pid_t pid, uint32_t id, stru
     }
 }
 
-/* The end of a quoted text whose first character is at `from`. The quote twice is part of it. */
-static size_t end_of_quoted(const char *sql, size_t length, size_t from, char quote, bool escapes)
-{
-    for (size_t i = from; i < length; i++) {
-        if (sql[i] == quote && (i + 1 == length || sql[i + 1] != quote))
-            return i + 1;
-        i += sql[i] == quote || (escapes && sql[i] == '\\');
-    }
-    return length;
-}
-
-/* Comments may be nested. */
-static size_t end_of_comment(const char *sql, size_t length, size_t from)
-{
-    unsigned depth = 1;
-
-    for (size_t i = from; i + 1 < length; i++) {
-        bool opens = sql[i] == '/' && sql[i + 1] == '*', closes = sql[i] == '*' && sql[i + 1] == '/';
-        depth += opens;
-        depth -= closes;
-        if (depth == 0)
-            return i + 2;
-        i += opens || closes;
-    }
-    return length;
-}
-
-static bool is_word(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c & 0x80;
-}
-
-/* $$text$$ or $tag$text$tag$. 0: there is none at i. */
-static size_t end_of_dollars(const char *sql, size_t length, size_t i)
-{
-    size_t n = 1;
-
-    if (i > 0 && is_word(sql[i - 1]))
-        return 0;
-    while (i + n < length && is_word(sql[i + n]))
-        n++;
-    if (i + n >= length || sql[i + n++] != '$' || (sql[i + 1] >= '0' && sql[i + 1] <= '9'))
-        return 0;
-    const char *found = memmem(sql + i + n, length - i - n, sql + i, n);
-    return found ? (size_t)(found - sql) + n : length;
-}
-
-/* Blanks strings and comments, so that no function is called for a word in them. Quoted names stay. */
-static void keep_names(char *sql, size_t length)
-{
-    for (size_t i = 0, end; i < length; i = end) {
-        char next = i + 1 < length ? sql[i + 1] : '\0';
-        bool escapes = i > 0 && (sql[i - 1] == 'e' || sql[i - 1] == 'E') && (i < 2 || !is_word(sql[i - 2]));
-        const char *line_end = sql[i] == '-' && next == '-' ? memchr(sql + i, '\n', length - i) : NULL;
-        end = sql[i] == '\''                 ? end_of_quoted(sql, length, i + 1, '\'', escapes)
-              : sql[i] == '/' && next == '*' ? end_of_comment(sql, length, i + 2)
-              : sql[i] == '-' && next == '-' ? (line_end ? (size_t)(line_end - sql) : length)
-              : sql[i] == '$'                ? end_of_dollars(sql, length, i)
-                                             : 0;
-        if (end)
-            memset(sql + i, ' ', end - i);
-        else
-            end = sql[i] == '"' ? end_of_quoted(sql, length, i + 1, '"', false) : i + 1;
-    }
-}
-
-/* Names in SQL are case-insensitive. */
-static bool names_word(const char *sql, size_t length, const char *word)
-{
-    size_t n = strlen(word), i = 0;
-
-    while (i + n <= length && strncasecmp(sql + i, word, n) != 0)
-        i++;
-    return i + n <= length;
-}
-
-/* The tables of live objects that a query names, as a request to the agent's Python part (_live.py): a word
- * and names. "": none. Last the column that is filled only where it is named, since it waits for a step. */
-static void find_objects(const char *sql, size_t length, char ret[OBJECTS_SIZE])
-{
-    static const char *const names[] = {"python.modules", "python.tensors", "python.optimizers", "grad_norm"};
-
-    ret[0] = '\0';
-    for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
-        if (names_word(sql, length, names[k]) && (k < 3 || ret[0]))
-            snprintf(ret + strlen(ret), OBJECTS_SIZE - strlen(ret), "%s%s", ret[0] ? " " : "objects ",
-                     names[k]);
-    }
-}
-
-/* mode: PB_RUN_LIVE for tables of registered functions. The request for live objects is not SQL and for
- * Python alone: PB_RUN_SCRIPT. */
-static int ask_agent(const struct pb_ask *ask, pid_t pid, const char *names, size_t length,
-                     enum pb_run_mode mode, unsigned timeout_ms, struct reading *ret, struct pb_err *err)
+/* mode: PB_RUN_LIVE for the table of a registered function, PB_RUN_SCRIPT for live objects. */
+static int ask_agent(const struct pb_live_source *source, const char *request, enum pb_run_mode mode,
+                     struct reading *ret, struct pb_err *err)
 {
     _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
-    unsigned limit = timeout_ms && timeout_ms < LIMIT_MS ? timeout_ms : LIMIT_MS;
+    unsigned limit = source->left_ms && source->left_ms < LIMIT_MS ? source->left_ms : LIMIT_MS;
     struct pb_session session;
     struct pb_frame_writer w;
 
     if (!buf)
         return pb_fail(err, -ENOMEM, "out of memory");
     pb_frame_begin(&w, buf, PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
-    pb_frame_put(&w, PB_TAG_CODE, names, length);
+    pb_frame_put_str(&w, PB_TAG_CODE, request);
     pb_frame_put_str(&w, PB_TAG_FILENAME, FILENAME);
     pb_frame_put_u64(&w, PB_TAG_MODE, mode);
     pb_frame_put_u64(&w, PB_TAG_TIMEOUT_MS, limit);
-    int r = pb_parts_session(ask, pid, true, limit, &session, err);
+    int r = pb_parts_session(source->arg, source->pid, true, limit, &session, err);
     if (r < 0)
         return r;
-    pb_client_limit(&session.client, limit + GRACE_MS);
+    pb_client_limit(&session.client, limit + (source->left_ms ? limit / 5 : GRACE_MS));
     int64_t id = pb_client_request(&session.client, &w, PB_MSG_RUN);
     r = id < 0 ? pb_fail(err, (int)id, "the agent does not take the query: %s", strerror((int)-id))
-               : collect_answer(&session.client, pid, (uint32_t)id, ret, err);
+               : collect_answer(&session.client, source->pid, (uint32_t)id, ret, err);
     pb_session_done(&session);
     return r;
 }
@@ -363,17 +276,6 @@ static int make_table(struct reading *r)
     return error < 0 ? error : pb_table_new(r->arena, &spec, &r->table);
 }
 
-/* Whether a later line says that the table's function failed: it may have given rows before. */
-static bool fails_later(const char *text, const char *name)
-{
-    size_t n = strlen(name);
-
-    for (const char *at = text; (at = strstr(at, "E\t")); at += 2)
-        if ((at == text || at[-1] == '\n') && strncmp(at + 2, name, n) == 0 && at[2 + n] == '\t')
-            return true;
-    return false;
-}
-
 static void keep_failure(struct reading *r, char *rest)
 {
     const char *name = next_field(&rest);
@@ -386,7 +288,7 @@ static void keep_failure(struct reading *r, char *rest)
     pb_fail(&r->failed.err, -EIO, "table %s: %s", r->failed.table, rest ? rest : "its function failed");
 }
 
-static int read_line(struct reading *r, char *line, const char *after)
+static int read_line(struct reading *r, char *line)
 {
     char kind = line[0], *rest = line[0] && line[1] == '\t' ? line + 2 : NULL;
 
@@ -400,14 +302,11 @@ static int read_line(struct reading *r, char *line, const char *after)
     if (kind == 'T') {
         if (!pb_name_is_table(rest))
             return -EPROTO;
-        r->skipped = after && fails_later(after, rest);
-        snprintf(r->name, sizeof(r->name), "%s", r->skipped ? "" : rest);
+        snprintf(r->name, sizeof(r->name), "%s", rest);
         r->table = NULL;
         r->n = 0;
         return 0;
     }
-    if (r->skipped)
-        return 0;
     if (kind == 'C') {
         int error = r->table ? -EPROTO : add_column(r, rest);
         return error;
@@ -428,7 +327,7 @@ static int read_lines(struct reading *r, struct pb_err *err)
             *end++ = '\0';
         if ((line[0] == 'T' || line[0] == 'E') && r->name[0] && !r->table)
             make_table(r); /* a table without rows */
-        error = read_line(r, line, end);
+        error = read_line(r, line);
     }
     if (error == 0 && r->name[0] && !r->table)
         make_table(r);
@@ -437,65 +336,42 @@ static int read_lines(struct reading *r, struct pb_err *err)
     return error;
 }
 
-static int ask_source(const struct pb_ask *ask, struct pb_live_source *live, const char *names, size_t length,
-                      unsigned timeout_ms, struct pb_registered_failure *ret, struct pb_err *err)
+/* An agent that has just come may have none yet. */
+static int ask_table(const struct pb_live_source *source, const char *table, struct reading *ret,
+                     struct pb_err *err)
+{
+    const struct pb_known *known = pb_known_find(table);
+    char objects[OBJECTS_SIZE];
+
+    if (known) {
+        snprintf(objects, sizeof(objects), "objects %s%s", table,
+                 pb_live_names(source, "grad_norm") ? " grad_norm" : "");
+        return ask_agent(source, objects, PB_RUN_SCRIPT, ret, err);
+    }
+    return has_registered(source->arena_fd) ? ask_agent(source, table, PB_RUN_LIVE, ret, err) : 0;
+}
+
+int pb_registered_table(const struct pb_live_source *source, const char *table, struct pb_err *err)
 {
     struct reading r = {0};
     struct pb_err senseless;
-    char objects[OBJECTS_SIZE];
-    int error = 0;
+    int fd = -ENOENT;
 
-    find_objects(names, length, objects);
-    if (has_registered(live->arena_fd))
-        error = ask_agent(ask, live->pid, names, length, PB_RUN_LIVE, timeout_ms, &r, err);
-    if (error == 0 && objects[0])
-        error = ask_agent(ask, live->pid, objects, strlen(objects), PB_RUN_SCRIPT, timeout_ms, &r, err);
+    if (source->dead || source->pid <= 0 || source->arena_fd < 0)
+        return -ENOENT;
+    int error = ask_table(source, table, &r, err);
     /* A function that was stopped by the time limit was named before the end of the answer. */
     int read = read_lines(&r, error < 0 ? &senseless : err);
     if (error == 0 || r.failed.table[0])
         error = read;
-    if (error == 0 && r.failed.table[0])
-        *ret = r.failed;
-    if (error == 0 && r.arena && live->nmore < PB_LIVE_MORE) {
-        int fd = fcntl(pb_arena_fd(r.arena), F_DUPFD_CLOEXEC, 3);
-        if (fd >= 0)
-            live->more[live->nmore++] = fd;
+    if (error == 0 && r.failed.table[0]) {
+        *err = r.failed.err;
+        error = -EIO;
     }
+    if (error == 0 && r.arena)
+        fd = fcntl(pb_arena_fd(r.arena), F_DUPFD_CLOEXEC, 3);
     if (r.arena)
         pb_arena_close(r.arena);
     free(r.text);
-    return error;
-}
-
-int pb_registered_ask(const struct pb_ask *ask, struct pb_query_sources *sources, const char *sql,
-                      size_t length, unsigned timeout_ms, struct pb_registered_failure *ret,
-                      struct pb_err *err)
-{
-    _cleanup_free_ char *names = malloc(length + 1);
-    char objects[OBJECTS_SIZE];
-
-    if (!names)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    memcpy(names, sql, length);
-    keep_names(names, length);
-    find_objects(names, length, objects);
-    for (unsigned i = 0; i < sources->n; i++) {
-        struct pb_live_source *live = &sources->at[i].live;
-        char name[64];
-        if (live->dead || live->pid <= 0 || live->arena_fd < 0 ||
-            !(objects[0] || has_registered(live->arena_fd)))
-            continue;
-        struct pb_registered_failure failed = {0};
-        int r = ask_source(ask, live, names, length, timeout_ms, &failed, err);
-        if (r == 0 && !failed.table[0])
-            continue;
-        if (sources->n == 1) {
-            *ret = failed;
-            return r;
-        }
-        pb_live_name(live, name, sizeof(name));
-        pb_ask_note(ask, "%s: %s", name, r < 0 ? err->text : failed.err.text);
-        err->text[0] = '\0';
-    }
-    return 0;
+    return error < 0 ? error : fd;
 }

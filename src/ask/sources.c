@@ -5,6 +5,7 @@
 #include "ask/archived.h"
 #include "ask/memory.h"
 #include "ask/parts.h"
+#include "ask/registered.h"
 #include "ask/settings.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
@@ -221,6 +222,7 @@ static struct pb_sql_source bare_source(const struct pb_ask *ask, const struct p
                                        .arena_fd = -1,
                                        .backtrace = add_backtrace,
                                        .memory = add_memory,
+                                       .own = pb_registered_table,
                                        .arg = (void *)(uintptr_t)ask,
                                        .config = add_config,
                                        .redact = words_of}};

@@ -89,7 +89,7 @@ enum pb_tag {
 enum pb_run_mode {
     PB_RUN_EVAL = 0,   /* the value of a last expression is sent as PB_STREAM_VALUE */
     PB_RUN_SCRIPT = 1, /* as a script: no value */
-    PB_RUN_LIVE = 2,   /* no code but SQL: the tables that functions of the program give rows to (live.h) */
+    PB_RUN_LIVE = 2,   /* no code but a table's name: one that a function of the program gives rows to */
 };
 
 enum pb_probes_mode {

@@ -347,3 +347,62 @@ def test_a_function_gives_rows_at_the_moment_of_a_query():
         assert rows(job.pid, "SELECT name FROM probing.registered WHERE name = 'jobs'") == [{"name": "jobs"}]
         assert jobs.probe("-t", job.pid, "eval", "1 + 1").stdout == "2\n"
 
+
+COUNTED = HEAD + """
+import time
+calls = {"queue": 0, "other": 0, "one": 0}
+@probing.register("queue", namespace="loader")
+def queue():
+    calls["queue"] += 1
+    return [{"n": 1}, {"n": 2}]
+@probing.register("queue", namespace="other")
+def other():
+    calls["other"] += 1
+    return [{"n": 3}]
+@probing.register("one", namespace="single")
+def one():
+    calls["one"] += 1
+    return [{"n": 9}]
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_a_function_is_called_where_duckdb_reads_its_table_and_nowhere_else():
+    with jobs.python(COUNTED, interpreter=interpreters.INTERPRETERS[-1]) as job:
+        def called(sql):
+            """What the query gives, and which functions it called."""
+            assert jobs.probe("-t", job.pid, "eval", "calls.update(queue=0, other=0, one=0)").returncode == 0
+            done = jobs.probe("-t", job.pid, "query", "--format", "csv", sql)
+            calls = json.loads(jobs.probe("-t", job.pid, "eval", "__import__('json').dumps(calls)").stdout.strip().strip("'"))
+            return done.stdout.split("\n")[1:-1] if done.returncode == 0 else done.stderr, {name for name, n in calls.items() if n}
+
+        assert called("SELECT n FROM loader.queue ORDER BY n") == (["1", "2"], {"queue"})
+        assert called('SELECT n FROM "Loader"."QUEUE" ORDER BY n') == (["1", "2"], {"queue"})
+        assert called("SELECT sum(n) FROM (FROM loader.queue UNION ALL FROM other.queue)") == (["6"], {"queue", "other"})
+        assert called("SELECT count(*) FROM loader.queue a JOIN loader.queue b USING (n)") == (["2"], {"queue"})
+        # Statements whose tree does not show the name, and texts that are statements.
+        assert called("SELECT sum(n) FROM query('FROM single.one')") == (["9"], {"one"})
+        assert called("PIVOT single.one ON n USING count(*)") == (["1"], {"one"})
+        assert "not the only table of that name" in called("SELECT sum(n) FROM query('FROM other.queue')")[0]
+        assert "n,BIGINT" in called("DESCRIBE loader.queue")[0][0]
+        assert "queue" in called("SUMMARIZE loader.queue")[1] and "queue" in called("EXPLAIN ANALYZE SELECT * FROM loader.queue")[1]
+        # Names that are none of the table.
+        for sql, rows_wanted in (("WITH queue AS (SELECT 7 AS n) SELECT n FROM queue", ["7"]), ('SELECT 1 AS "loader.queue"', ["1"]),
+                                 ("SELECT n AS queue FROM (SELECT 5 AS n) AS queue", ["5"]), ("SELECT 'loader.queue' AS x", ["loader.queue"]),
+                                 ("SELECT $$FROM loader.queue$$ AS x", ["FROM loader.queue"]), ('SELECT 1 AS "a--b" -- FROM loader.queue', ["1"]),
+                                 ("SELECT 1 /* /* */ FROM loader.queue */ AS x", ["1"]), ("SELECT e'\\'FROM loader.queue' AS x", ["'FROM loader.queue"])):
+            assert called(sql) == (rows_wanted, set()), sql
+        for sql in ("SELECT * FROM queue", "SELECT * FROM nowhere.queue", 'SELECT * FROM "loader.queue"'):
+            refused, functions = called(sql)
+            assert "there is no table" in refused and not functions, sql
+
+
+def test_a_column_that_costs_is_read_where_duckdb_sees_its_name():
+    with jobs.python() as job:
+        for sql in ('SELECT "a--b", locals FROM (SELECT 1 AS "a--b", * FROM python.backtrace)', "SELECT Locals FROM python.backtrace", "FROM python.backtrace SELECT $$it's --$$, locals",
+                    "SELECT locals FROM query('SELECT locals FROM python.backtrace')"):
+            assert any("loss" in (list(row.values())[-1] or "") for row in rows(job.pid, sql)), sql
+        for sql in ("SELECT * FROM python.backtrace", "SELECT * FROM python.backtrace -- locals", "SELECT *, 'no locals' FROM python.backtrace"):
+            assert {row["locals"] for row in rows(job.pid, sql)} == {None}, sql

@@ -7,6 +7,7 @@
 #include "engine/caller/broker_archive.h"
 #include "engine/caller/broker_over.h"
 #include "engine/caller/broker_slot.h"
+#include "engine/shared/known.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -174,16 +175,57 @@ static void add_failure(struct pb_sql *t, unsigned source, const char *table, co
     t->stats.failures++;
 }
 
+/* A text of the message, terminated. -EBADMSG: there is none, or it is too long. */
+static int take_text(struct pb_wire *m, char *ret, size_t size)
+{
+    uint32_t length;
+    const char *text = pb_wire_text(m, &length);
+
+    if (!text || length >= size)
+        return -EBADMSG;
+    memcpy(ret, text, length);
+    ret[length] = '\0';
+    return 0;
+}
+
+/* What the worker needs: a table, and the columns of it that the statements name. */
+struct need {
+    char table[128];
+    char columns[PB_MAX_COLUMNS][64];
+    unsigned n;
+};
+
+static int take_need(struct pb_sql *t, struct need *ret)
+{
+    int r = take_text(&t->in, ret->table, sizeof(ret->table));
+
+    ret->n = pb_wire_u32(&t->in);
+    if (r < 0 || ret->n > PB_MAX_COLUMNS)
+        return -EBADMSG;
+    for (unsigned i = 0; r == 0 && i < ret->n; i++)
+        r = take_text(&t->in, ret->columns[i], sizeof(ret->columns[i]));
+    return r;
+}
+
+/* What a table may take of the query's time, which ends GRACE_NS before our deadline: a quarter of it, 2 s at
+ * most, is left for a process that is late, and for the statement. */
+static unsigned time_left(const struct pb_sql *t)
+{
+    uint64_t end = t->deadline - GRACE_NS, now = pb_now_ns();
+    uint64_t left = t->deadline && end > now ? (end - now) / PB_NS_PER_MS : 0;
+
+    return !t->deadline ? 0 : left < 4 ? 1 : (unsigned)(left - (left < 8000 ? left / 4 : 2000));
+}
+
 static int send_live(struct pb_sql *t)
 {
     struct pb_err err = {0};
-    char name[128];
-    uint32_t length;
+    struct need need;
 
-    const char *text = pb_wire_text(&t->in, &length);
-    if (!text || length >= sizeof(name))
+    if (take_need(t, &need) < 0)
         return -EBADMSG;
-    snprintf(name, sizeof(name), "%.*s", (int)length, text);
+    const char *name = need.table;
+    bool known = pb_known_find(name);
     pb_wire_begin(&t->out, PB_SQL_LIVE);
     pb_wire_put_u32(&t->out, t->q.nsources);
     for (unsigned i = 0; i < t->q.nsources; i++) {
@@ -195,9 +237,13 @@ static int send_live(struct pb_sql *t)
         live.failures = t->failures;
         live.nfailures = t->nfailures;
         live.number = i;
+        live.named = (const char(*)[64])need.columns;
+        live.nnamed = need.n;
+        live.left_ms = time_left(t);
         /* The first source shows the columns. */
         bool nothing = i > 0 && pb_live_has_nothing(name, &live);
         int fd = nothing ? -1 : pb_live_read(name, &live, &err);
+        nothing = nothing || (fd == -ENOENT && !known);
         if (fd < 0 && !nothing)
             add_failure(t, i, name, &err);
         pb_wire_put_u32(&t->out, fd >= 0);

@@ -44,7 +44,22 @@ static int read_config(struct pb_table *t, const struct pb_live_source *source, 
 
 static int read_backtrace(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
 {
-    return source->backtrace ? source->backtrace(source->arg, source->pid, source->locals, t, err) : 0;
+    return source->backtrace
+               ? source->backtrace(source->arg, source->pid, pb_live_names(source, "locals"), t, err)
+               : 0;
+}
+
+static int read_nothing(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
+{
+    return 0;
+}
+
+bool pb_live_names(const struct pb_live_source *source, const char *column)
+{
+    for (unsigned i = 0; i < source->nnamed; i++)
+        if (strcmp(source->named[i], column) == 0)
+            return true;
+    return false;
 }
 
 static int read_memory_now(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err)
@@ -69,7 +84,7 @@ void pb_live_set_time(struct pb_row *row, unsigned column, int64_t utc)
         pb_set_timestamp(row, column, utc - offset);
 }
 
-static void add_table(struct pb_table *t, const char *name, const char *kind, const char *comment,
+static void add_table(struct pb_table *t, const char *name, const char *kind, bool asked, const char *comment,
                       const struct pb_table_stats *stats, const struct pb_table_info *info)
 {
     struct pb_row row;
@@ -78,7 +93,7 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, co
         return;
     add_string(&row, T_NAME, name);
     add_string(&row, T_KIND, kind);
-    pb_set_bool(&row, T_IN_TARGET, false); /* no live table asks the process */
+    pb_set_bool(&row, T_IN_TARGET, asked);
     if (stats) {
         pb_set_i64(&row, T_ROWS, (int64_t)stats->rows);
         pb_set_i64(&row, T_BYTES, (int64_t)stats->bytes);
@@ -213,7 +228,7 @@ static int read_tables(struct pb_table *t, const struct pb_live_source *source, 
         const struct pb_table_spec *spec = &pb_known[i].spec;
         if (pb_known[i].live || (!is_recorded(&recorded, recorded.n, spec->name) &&
                                  !is_archived(&recorded, recorded.narchived, spec->name)))
-            add_table(t, spec->name, pb_known[i].live ? "live" : "recorded", spec->comment,
+            add_table(t, spec->name, pb_known[i].live ? "live" : "recorded", pb_known[i].asked, spec->comment,
                       pb_known[i].live ? NULL : &stats, NULL);
     }
     for (unsigned k = 0; k < recorded.n; k++)
@@ -222,7 +237,7 @@ static int read_tables(struct pb_table *t, const struct pb_live_source *source, 
                 is_recorded(&recorded, k, info.name))
                 continue;
             sum_up(&recorded, info.name, &stats, &info);
-            add_table(t, info.name, "recorded", info.comment, &stats, &info);
+            add_table(t, info.name, "recorded", false, info.comment, &stats, &info);
         }
     for (unsigned i = 0; i < recorded.narchived; i++) {
         const char *name = recorded.archived[i].name;
@@ -230,7 +245,7 @@ static int read_tables(struct pb_table *t, const struct pb_live_source *source, 
             is_archived(&recorded, i, name))
             continue;
         sum_up(&recorded, name, &stats, &info);
-        add_table(t, name, "recorded", known_comment(name), &stats, &info);
+        add_table(t, name, "recorded", false, known_comment(name), &stats, &info);
     }
     return 0;
 }
@@ -349,9 +364,10 @@ static const struct {
     {"system.maps", pb_live_maps, true},        {"system.fds", pb_live_fds, true},
     {"system.envs", pb_live_envs, true},        {"system.cgroup", pb_live_cgroup, true},
     {"python.backtrace", read_backtrace, true}, {"python.memory_now", read_memory_now, true},
-    {"probing.config", read_config, false},     {"probing.tables", read_tables, false},
-    {"probing.columns", read_columns, false},   {"probing.audit", pb_live_audit, false},
-    {"probing.sources", read_sources, false},
+    {"python.modules", read_nothing, true},     {"python.tensors", read_nothing, true},
+    {"python.optimizers", read_nothing, true},  {"probing.config", read_config, false},
+    {"probing.tables", read_tables, false},     {"probing.columns", read_columns, false},
+    {"probing.audit", pb_live_audit, false},    {"probing.sources", read_sources, false},
 };
 
 bool pb_live_has_nothing(const char *name, const struct pb_live_source *source)
@@ -430,6 +446,18 @@ static uint32_t segment_of(const char *name)
     return SEGMENT;
 }
 
+/* A table that the process makes. */
+static int read_own(const char *name, const struct pb_live_source *source, struct pb_err *err)
+{
+    _cleanup_close_ int fd = source->own ? source->own(source, name, err) : -ENOENT;
+
+    if (fd < 0)
+        return fd;
+    int copy = open_to_read(fd);
+    return copy < 0 ? pb_fail(err, -errno, "%s cannot be passed to the SQL worker: %s", name, strerror(errno))
+                    : copy;
+}
+
 int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err)
 {
     const struct pb_known *known = pb_known_find(name);
@@ -438,8 +466,13 @@ int pb_live_read(const char *name, const struct pb_live_source *source, struct p
     struct pb_arena *arena;
     struct pb_table *table;
 
+    if ((!known || known->asked) && !pb_live_has_nothing(name, source)) {
+        int own = read_own(name, source, err);
+        if (own != -ENOENT || !known)
+            return own;
+    }
     if (!known)
-        return pb_fail(err, -ENOENT, "there is no live table %s", name);
+        return -ENOENT;
     int r = pb_arena_create(PB_ARENA_MEMFD, "probing-live", &options, &arena);
     if (r < 0)
         return pb_fail(err, r, "no memory for %s: %s", name, strerror(-r));

@@ -44,10 +44,15 @@ struct pb_live_source {
     int (*config)(const struct pb_live_source *source, struct pb_table *to, struct pb_err *err);
     /* Adds a row to python.backtrace for each frame; locals: with its variables. */
     int (*backtrace)(void *arg, pid_t pid, bool locals, struct pb_table *to, struct pb_err *err);
-    bool locals;
     /* Adds the row of python.memory_now. */
     int (*memory)(void *arg, pid_t pid, struct pb_table *to, struct pb_err *err);
+    /* A table that the process itself makes, as the descriptor of an arena. -ENOENT: it has none of that
+     * name. */
+    int (*own)(const struct pb_live_source *source, const char *table, struct pb_err *err);
     void *arg;
+    /* Of the present question: columns that the statements name, and the time that is left, 0: no limit. */
+    const char (*named)[64];
+    unsigned nnamed, left_ms;
 };
 
 /* "rank 3 (process 4711)", or "process 4711" where there is no rank. */
@@ -59,8 +64,11 @@ void pb_live_add_strings(struct pb_table *t, const char *const *values, unsigned
 /* Whether a live table has no rows for the source: the process has ended, or none was named. */
 bool pb_live_has_nothing(const char *name, const struct pb_live_source *source);
 
+/* Whether the statements name this column of the table. */
+bool pb_live_names(const struct pb_live_source *source, const char *column);
+
 /* Reads the table of that name. Returns the descriptor of an arena with it, which the caller closes. -ENOENT:
- * no such live table; else why it cannot be read. */
+ * there is no such table; else why it cannot be read. */
 int pb_live_read(const char *name, const struct pb_live_source *source, struct pb_err *err);
 
 /* Sets a UTC time in ns; 0 is NULL. */

@@ -8,8 +8,8 @@
 PB_TABLES(COLUMNS_OF)
 
 /* A live table is read into an arena that is mostly strings. */
-enum { HEAP_PERCENT_LIVE = 60, HEAP_PERCENT_RECORDED = 0 };
-enum { IS_LIVE = true, IS_RECORDED = false };
+enum { HEAP_PERCENT_LIVE = 60, HEAP_PERCENT_ASKED = 60, HEAP_PERCENT_RECORDED = 0 };
+enum { KIND_RECORDED, KIND_LIVE, KIND_ASKED };
 
 #define KNOWN(kind, table, by)                                                                               \
     {{.name = PB_NAME_OF(PB_TABLE_##table),                                                                  \
@@ -17,7 +17,8 @@ enum { IS_LIVE = true, IS_RECORDED = false };
       .columns = columns_##table,                                                                            \
       .ncolumns = sizeof(columns_##table) / sizeof(columns_##table[0]),                                      \
       .heap_percent = HEAP_PERCENT_##kind},                                                                  \
-     IS_##kind,                                                                                              \
+     KIND_##kind != KIND_RECORDED,                                                                           \
+     KIND_##kind == KIND_ASKED,                                                                              \
      by},
 const struct pb_known pb_known[] = {PB_TABLES(KNOWN)};
 const unsigned pb_nknown = sizeof(pb_known) / sizeof(pb_known[0]);

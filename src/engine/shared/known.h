@@ -11,7 +11,8 @@
 
 struct pb_known {
     struct pb_table_spec spec;
-    bool live;
+    bool live;             /* the tool or the agent makes it when a query names it */
+    bool asked;            /* the agent: reading it asks the process */
     const char *filled_by; /* the command that records it; NULL: none */
 };
 

@@ -7,7 +7,7 @@
  *   worker: HELLO                       its release, and a pidfd of itself so that the broker can end it
  *   broker: LOCK                        the lock of the worker's slot, which it gives up when it is through
  *   broker: REQUEST                     the statements, the arenas, the time it may take
- *   worker: NEED(table)                 a live table is about to be read; the broker reads it now
+ *   worker: NEED(table, columns)        a table that the broker makes now; the columns that statements name
  *   broker: LIVE                        one arena for each source, in memory
  *   worker: WHICH(table, times, last)   which archived files belong to it? Before its snapshot, and after
  *   broker: FILES                       their paths below the folder, by source
@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PB_SQL_VERSION     4u
+#define PB_SQL_VERSION     5u
 #define PB_SQL_FDS_AT_ONCE 250       /* the kernel's limit is 253 */
 #define PB_SQL_MAX_SOURCES (1 << 20) /* mostly archived runs, without a descriptor */
 #define PB_SQL_MAX_MESSAGE (64u << 20)

@@ -117,15 +117,6 @@ int pb_archive_open_folder(struct pb_engine *e, const char *folder, struct pb_er
     return fclose(out) == 0 ? pb_engine_do(e, sql, err) : pb_fail(err, -ENOMEM, "out of memory");
 }
 
-void pb_archive_want(struct pb_engine *e, const char *sql)
-{
-    struct pb_catalog *c = &e->request->catalog;
-
-    for (unsigned i = 0; i < c->ntables; i++)
-        if (c->tables[i]->narchived && strcasestr(sql, c->tables[i]->name))
-            c->tables[i]->named = true;
-}
-
 /* --- files --- */
 
 bool pb_archive_holds(const struct pb_cat_table *t, unsigned source, uint64_t serial)

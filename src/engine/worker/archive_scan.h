@@ -19,9 +19,6 @@ void pb_archive_release(struct pb_cat_table *t);
 /* Lets DuckDB open files below the folder. */
 int pb_archive_open_folder(struct pb_engine *e, const char *folder, struct pb_err *err);
 
-/* Marks archived tables whose names occur in a statement that has no tree. */
-void pb_archive_want(struct pb_engine *e, const char *sql);
-
 /* Finds the files of a table before its snapshot: their rows need not be copied. */
 int pb_archive_look(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);
 /* Whether such a file has a segment of the source. */

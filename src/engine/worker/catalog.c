@@ -19,7 +19,7 @@
 
 enum { MAX_TABLES = 512 };
 
-struct pb_cat_table *pb_catalog_find(struct pb_catalog *c, const char *schema, const char *name)
+struct pb_cat_table *pb_catalog_find(const struct pb_catalog *c, const char *schema, const char *name)
 {
     if (!schema[0])
         schema = "main";
@@ -94,13 +94,16 @@ static int add_column(struct pb_cat_table *t, const char *name, enum pb_type typ
     return (int)t->ncolumns++;
 }
 
-struct pb_cat_table *pb_catalog_table(struct pb_catalog *c, const char *full)
+struct pb_cat_table *pb_catalog_find_full(const struct pb_catalog *c, const char *full)
 {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME];
 
-    if (!split_name(full, schema, name))
-        return NULL;
-    struct pb_cat_table *t = pb_catalog_find(c, schema, name);
+    return split_name(full, schema, name) ? pb_catalog_find(c, schema, name) : NULL;
+}
+
+struct pb_cat_table *pb_catalog_table(struct pb_catalog *c, const char *full)
+{
+    struct pb_cat_table *t = pb_catalog_find_full(c, full);
     return t ? t : new_table(c, full, "");
 }
 
@@ -118,6 +121,7 @@ static int add_known(struct pb_catalog *c)
         if (!t)
             return -ENOMEM;
         t->live = pb_known[i].live;
+        t->asked = pb_known[i].asked;
         for (unsigned k = 0; k < spec->ncolumns; k++) {
             const struct pb_column *column = &spec->columns[k];
             if (t->time_column < 0 && column->type == PB_TIMESTAMP && !t->live)
@@ -317,6 +321,38 @@ void pb_catalog_done(struct pb_catalog *c)
     *c = (struct pb_catalog){0};
 }
 
+int pb_catalog_only_table(int fd, char ret[2 * PB_CAT_NAME], struct pb_err *err)
+{
+    struct pb_reader *reader;
+    struct pb_table_info info;
+    char why[PB_WHY_SIZE];
+
+    int r = pb_reader_open(fd, &reader, why);
+    if (r < 0)
+        return pb_fail(err, r, "a table of the process cannot be read: %s", why);
+    unsigned n = pb_reader_ntables(reader);
+    r = n ? pb_reader_table(reader, 0, &info) : -ENOENT;
+    snprintf(ret, 2 * PB_CAT_NAME, "%s", r < 0 ? "" : info.name);
+    pb_reader_close(reader);
+    if (r == 0 && n > 1)
+        return pb_fail(err, -EINVAL, "%s is not the only table of that name: read it by FROM SCHEMA.NAME",
+                       ret);
+    return r < 0 ? pb_fail(err, r, "the process gave no table") : 0;
+}
+
+/* Names in SQL are not case-sensitive, and a table in main has no schema in an arena. */
+static int find_in_arena(struct pb_reader *reader, const struct pb_cat_table *t)
+{
+    struct pb_table_info info;
+    char schema[PB_CAT_NAME], name[PB_CAT_NAME];
+
+    for (unsigned i = 0; i < pb_reader_ntables(reader); i++)
+        if (pb_reader_table(reader, i, &info) == 0 && split_name(info.name, schema, name) &&
+            strcasecmp(schema, t->schema) == 0 && strcasecmp(name, t->name) == 0)
+            return (int)i;
+    return -ENOENT;
+}
+
 int pb_catalog_add_live(struct pb_catalog *c, struct pb_cat_table *t, const int *fds, unsigned nfds,
                         struct pb_err *err)
 {
@@ -335,7 +371,7 @@ int pb_catalog_add_live(struct pb_catalog *c, struct pb_cat_table *t, const int 
                 close(fd);
             return pb_fail(err, r, "%s cannot be read: %s", full, why);
         }
-        int table = pb_reader_find(reader, full);
+        int table = find_in_arena(reader, t);
         r = table < 0 ? table : pb_reader_table(reader, (unsigned)table, &info);
         if (r == 0)
             r = add_part(t, reader, (unsigned)table, i, &info);

@@ -30,6 +30,7 @@ struct pb_cat_column {
     enum pb_type type;
     bool wanted; /* some statement may read it */
     bool late;   /* its cells may be filled in after the row was written */
+    bool named;  /* of a live table: a statement names it, or may */
     struct pb_cat_enum strings;
     /* The source that recorded the column first, and a source whose type has no common type with it: reading
      * the column is an error that names both. */
@@ -75,7 +76,9 @@ struct pb_cat_archived;
 struct pb_cat_table {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME], comment[128];
     bool live, touched, taken;
-    bool whole; /* all columns may be read */
+    bool asked;      /* live, and by the agent: empty where there is none */
+    bool registered; /* live: a function of the process gave it for this request */
+    bool whole;      /* all columns may be read */
     struct pb_time_range range;
     struct pb_cat_column columns[PB_MAX_COLUMNS];
     unsigned ncolumns;
@@ -118,7 +121,10 @@ int pb_catalog_init(struct pb_catalog *c, struct pb_cat_source *sources, unsigne
 void pb_catalog_done(struct pb_catalog *c);
 
 /* schema "" means main. */
-struct pb_cat_table *pb_catalog_find(struct pb_catalog *c, const char *schema, const char *name);
+struct pb_cat_table *pb_catalog_find(const struct pb_catalog *c, const char *schema, const char *name);
+
+/* The table "schema.name", or "name" of main; NULL: there is none. */
+struct pb_cat_table *pb_catalog_find_full(const struct pb_catalog *c, const char *full);
 
 /* The table "schema.name" or "name", added if new; NULL: the name is not allowed, or out of memory. */
 struct pb_cat_table *pb_catalog_table(struct pb_catalog *c, const char *full);
@@ -138,6 +144,9 @@ void pb_catalog_conflict(const struct pb_catalog *c, const struct pb_cat_table *
 /* Sets the time column, if all sources have the same by name; otherwise there is none, and no segment is
  * skipped by time. */
 void pb_catalog_time(struct pb_cat_table *t, const char *name, bool first);
+
+/* The name of the table in an arena. An error: there are several. */
+int pb_catalog_only_table(int fd, char ret[2 * PB_CAT_NAME], struct pb_err *err);
 
 /* Adds the arenas of a live table, one per source, -1 where it could not be read; the descriptors stay the
  * caller's. */

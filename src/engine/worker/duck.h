@@ -111,7 +111,12 @@
     F(appender_create_ext)                                                                                   \
     F(append_data_chunk)                                                                                     \
     F(create_data_chunk)                                                                                     \
-    F(create_decimal_type)
+    F(create_decimal_type)                                                                                   \
+    F(create_varchar)                                                                                        \
+    F(add_replacement_scan)                                                                                  \
+    F(replacement_scan_set_function_name)                                                                    \
+    F(replacement_scan_add_parameter)                                                                        \
+    F(replacement_scan_set_error)
 
 #define PB_DUCK_FIELD(name) __typeof__(duckdb_##name) *name;
 struct pb_duck {

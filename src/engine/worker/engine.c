@@ -8,6 +8,7 @@
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/escape.h"
 #include "engine/worker/hints.h"
+#include "engine/worker/need.h"
 #include "engine/worker/over.h"
 #include "engine/worker/plan.h"
 #include "engine/worker/scan.h"
@@ -282,6 +283,7 @@ int pb_engine_open(unsigned threads, uint64_t memory, const char *archive, struc
 #endif
     if (r == 0)
         r = close_files(e, archive, err);
+    pb_need_register(e);
     for (size_t i = 0; r == 0 && i < sizeof(first_words) / sizeof(first_words[0]); i++)
         r = pb_engine_do(e, first_words[i], err);
     /* On failure the process ends: nothing needs to be released. */
@@ -386,6 +388,8 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
     for (size_t i = 0; r == 0 && !q->over && i < s.n; i++)
         pb_prepare_statement(e, s.at[i]);
     if (r == 0)
+        r = pb_need_missing(e, err);
+    if (r == 0)
         r = pb_prepare_tables(e, err);
     if (r == 0)
         r = pb_engine_do(e, "BEGIN TRANSACTION READ ONLY", err);
@@ -451,7 +455,8 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
     struct pb_err err = {0};
 
     set_request(e, request);
-    e->ordered = e->opaque = false;
+    e->ordered = e->opaque = e->hidden = false;
+    e->nmissing = 0;
     e->reruns = 0;
     e->scans = (struct pb_scan_request){
         .catalog = &request->catalog, .prepare = pb_prepare_table, .arg = e, .threads = 1};

@@ -22,6 +22,8 @@ enum pb_engine_run {
     PB_RUN_UNSEEN,  /* its rows are dropped: it runs only for its error */
 };
 
+enum { PB_MOST_MISSING = 64 };
+
 /* Beside errno: run the statement again, as PB_RUN_SETTLED. */
 #define PB_RUN_MUST_SETTLE 1
 
@@ -37,6 +39,9 @@ struct pb_engine {
     bool opaque;                       /* some statement has no tree: tables are read whole */
     bool several;                      /* there is more than one statement */
     bool single;                       /* there is one statement, which names at most one table, once */
+    bool hidden;                       /* some statement may read tables that its tree does not name */
+    char missing[PB_MOST_MISSING][2 * PB_CAT_NAME]; /* tables that statements name and the catalog lacks */
+    unsigned nmissing;
     enum pb_engine_run run;
     unsigned reruns; /* of statements, because rows were overwritten */
     struct pb_scan_request scans;
@@ -92,3 +97,6 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err);
 
 /* statement.c: runs a statement and sends its rows. */
 int pb_statement_run(struct pb_engine *e, const char *sql, struct pb_err *err);
+
+/* The statement that an EXPLAIN explains; NULL: it is no EXPLAIN. */
+const char *pb_statement_explained(const char *sql);

@@ -8,6 +8,7 @@
 #include "engine/shared/known.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/derived.h"
+#include "engine/worker/need.h"
 #include "engine/worker/scan.h"
 
 #include <errno.h>
@@ -85,13 +86,16 @@ static void touch_table(void *arg, const char *schema, const char *table, struct
     t->touched = true;
 }
 
-/* Marks the columns that the statement may read. */
+/* Marks the columns that the statement may read, and of live tables those that it names: it may read them
+ * through a view. */
 static void want_columns(struct pb_engine *e, const struct pb_json *tree)
 {
     struct pb_catalog *c = &e->request->catalog;
 
     for (unsigned i = 0; i < c->ntables; i++) {
         struct pb_cat_table *t = c->tables[i];
+        for (unsigned k = 0; t->live && k < t->ncolumns; k++)
+            t->columns[k].named = t->columns[k].named || pb_bounds_mentions(tree, t->columns[k].name);
         if (!t->touched)
             continue;
         /* The scan notices columns missed here (a name that JSON escapes, a column by number). */
@@ -127,6 +131,8 @@ static int read_tree(struct pb_engine *e, const char *sql)
     r = pb_bounds_find(&j, &ops);
     if (r == 0)
         want_columns(e, &j);
+    if (r == 0)
+        pb_need_names(e, &j);
     e->single = e->single && count_text(tree, "BASE_TABLE") <= 1;
     if (r == 0 && !pb_bounds_any_order(&j))
         e->ordered = true;
@@ -134,57 +140,33 @@ static int read_tree(struct pb_engine *e, const char *sql)
     return r;
 }
 
-void pb_prepare_statement(struct pb_engine *e, const char *sql)
+/* EXPLAIN has no tree, but what it explains has one. */
+static void name_explained(struct pb_engine *e, const char *sql)
 {
-    pb_archive_want(e, sql);
-    if (!strcasestr(sql, "from")) {
-        /* TABLE t and PIVOT t also name a table. */
-        e->ordered = true;
-        return;
-    }
-    /* Statements without a tree (DESCRIBE, EXPLAIN, errors) read their tables whole and as strings. */
-    if (strlen(sql) > MAX_TREE_SQL || read_tree(e, sql) < 0)
-        e->ordered = e->opaque = true;
+    const char *inner = pb_statement_explained(sql);
+    _cleanup_free_ char *tree = NULL;
+    struct pb_json j;
+
+    bool has_tree =
+        inner && pb_engine_tree(e, inner, &tree) == 0 && pb_json_parse(tree, strlen(tree), &j) == 0;
+    pb_need_names(e, has_tree ? &j : NULL);
+    if (has_tree)
+        pb_json_done(&j);
 }
 
-/* Asks the broker for a live table. */
-static int fetch_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
+void pb_prepare_statement(struct pb_engine *e, const char *sql)
 {
-    struct pb_wire in = {0}, out = {0};
-    char full[2 * PB_CAT_NAME];
-    _cleanup_free_ int *fds = calloc(e->request->catalog.nsources + 1, sizeof(*fds));
-    uint32_t length;
-
-    if (!fds)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    /* A separate message: a scan may begin while rows of the same statement are being sent. */
-    snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
-    pb_wire_begin(&out, PB_SQL_NEED);
-    pb_wire_put_text(&out, full, strlen(full));
-    int r = pb_engine_send(e, &out);
-    pb_wire_done(&out);
-    if (r == 0)
-        r = pb_engine_receive(e, &in);
-    if (r == 0 && in.type != PB_SQL_LIVE)
-        r = -EBADMSG;
-    if (r < 0) {
-        pb_wire_done(&in);
-        return pb_fail(err, r, "%s could not be asked for: %s", full, strerror(-r));
+    if (!strcasestr(sql, "from") && !pb_need_names_matter(e)) {
+        /* TABLE t and PIVOT t also name a table. */
+        e->ordered = true;
+        pb_need_names(e, NULL);
+        return;
     }
-    uint32_t n = pb_wire_u32(&in), taken = 0;
-    for (uint32_t i = 0; i < n && i < e->request->catalog.nsources; i++)
-        fds[i] = pb_wire_u32(&in) && taken < in.nfds ? in.fds[taken++] : -1;
-    const char *why = pb_wire_text(&in, &length);
-    if (!pb_wire_ok(&in) || n > e->request->catalog.nsources)
-        r = pb_fail(err, -EBADMSG, "%s could not be read", full);
-    else if (n && taken == 0)
-        r = pb_fail(err, -EIO, "%s cannot be read: %.*s", full, (int)length, why);
-    else
-        r = pb_catalog_add_live(&e->request->catalog, t, fds, n, err);
-    for (unsigned i = 0; i < in.nfds; i++)
-        close(in.fds[i]);
-    pb_wire_done(&in);
-    return r;
+    /* Statements without a tree (EXPLAIN, PIVOT, errors) read their tables whole and as strings. */
+    if (strlen(sql) > MAX_TREE_SQL || read_tree(e, sql) < 0) {
+        e->ordered = e->opaque = true;
+        name_explained(e, sql);
+    }
 }
 
 static void note_range(struct pb_engine *e, const struct pb_cat_table *t)
@@ -204,7 +186,7 @@ int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)
     struct pb_engine *e = engine;
 
     t->whole = t->whole || !t->touched || e->opaque || t->narchived;
-    int r = t->live && !t->taken ? fetch_live(e, t, err) : 0;
+    int r = t->live && !t->taken && !t->nparts ? pb_need_live(e, t, err) : 0;
     /* A table that may be read more than once is copied, so that its reads agree. So is one with archived
      * rows: every new snapshot would need another request for files. */
     if (!t->touched || e->opaque || e->several || t->narchived)
@@ -330,7 +312,7 @@ static bool sources_have(const struct pb_engine *e, bool parts)
 /* Whether a table that a statement names shows no row, and should: not one of this moment. */
 static bool is_empty(const struct pb_engine *e, const struct pb_cat_table *t)
 {
-    return t->touched && t->taken && !t->live && !has_rows(t) &&
+    return t->touched && t->taken && (!t->live || t->asked) && !has_rows(t) &&
            !(pb_derived_is(t) && sources_have(e, false));
 }
 

@@ -40,7 +40,7 @@ static int prepare_one(struct pb_engine *e, duckdb_extracted_statements all, idx
 
 /* The statement that an EXPLAIN explains: the text after EXPLAIN, ANALYZE and options in parentheses. NULL:
  * it is no EXPLAIN. A comment is not, whatever it says. */
-static const char *find_explained(const char *sql)
+const char *pb_statement_explained(const char *sql)
 {
     const char *p = pb_sql_after_word(sql, "explain"), *analyzed = p ? pb_sql_after_word(p, "analyze") : NULL,
                *inside, *options = p ? pb_sql_after_parentheses(p, &inside) : NULL;
@@ -57,7 +57,7 @@ static int check_explained(struct pb_engine *e, const char *sql, struct pb_err *
     duckdb_extracted_statements all = NULL;
     duckdb_prepared_statement inner = NULL;
 
-    const char *inside = find_explained(sql);
+    const char *inside = pb_statement_explained(sql);
     idx_t n = inside ? duck.extract_statements(e->connection, inside, &all) : 0;
     int r = n == 1 ? prepare_one(e, all, 0, &inner, err) : refuse_statement(err);
     if (r == 0 && duck.prepared_statement_type(inner) != DUCKDB_STATEMENT_TYPE_SELECT)
