@@ -138,7 +138,8 @@ def test_recordings_are_started_read_and_ended(served):
             assert (row["state"], row["rate"]) == ("recording", 50)
             jobs.wait_until(lambda: b"train" in served.ask(path + "?format=folded&since=1m%20ago")[2], 20, "samples")
         finally:
-            assert served.ask(path, method="DELETE")[0] == 200
+            status, _, body = served.ask(path, method="DELETE")
+            assert status == 200, body
         assert [row["state"] for row in served.json("/api/v1/recordings") if row["pid"] == one.pid] == ["ended"]
         assert b"train" in served.ask(f"/api/v1/targets/{row_id(served, one.pid)}/recording?format=folded")[2]
         assert served.ask(path, method="DELETE")[0] == 422
