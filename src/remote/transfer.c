@@ -1,7 +1,7 @@
 /* transfer: see transfer.h. Signal-safe throughout. This file: which calls, which descriptors, and what is
  * left of a call. The kernel's side: fs/pipe.c, fs/read_write.c (MAX_RW_COUNT), fs/splice.c, net/socket.c
  * (sendmmsg and recvmmsg), net/unix/af_unix.c, net/ipv4/tcp.c, drivers/char/random.c, drivers/char/mem.c,
- * drivers/tty/n_tty.c, io_uring/io_uring.c. */
+ * drivers/tty/n_tty.c, io_uring/io_uring.c, fs/aio.c. */
 #include "remote/transfer.h"
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/plain_text.h"
@@ -19,12 +20,20 @@
 #ifndef SYS_io_uring_enter
 #define SYS_io_uring_enter 426
 #endif
+#ifndef SYS_io_pgetevents
+#ifdef __x86_64__
+#define SYS_io_pgetevents 333
+#else
+#define SYS_io_pgetevents 292
+#endif
+#endif
 
 enum {
     COUNT_MAX = 0x7ffff000, /* more is never moved by one call: a count that is no stop's doing */
     RING_GETEVENTS = 1,
     NO_ARGUMENT = -1,
     HEADER_SIZE = 64, /* of struct mmsghdr */
+    EVENT_SIZE = 32,  /* of struct io_event */
     MEMORY_MAJOR = 1, /* /dev/zero, /dev/urandom */
 };
 
@@ -35,6 +44,7 @@ enum form {
     FORM_VECTOR,  /* iovecs and their number */
     FORM_MESSAGE, /* a struct msghdr */
     FORM_UNITS,   /* struct mmsghdrs and their number */
+    FORM_EVENTS,  /* the least number of events, the most, and where they go */
     FORM_RING,    /* all is submitted, and the wait for completions was cut */
     FORM_OTHER,   /* seen from outside, a thread there is left alone; cut all the same, it is not finished */
 };
@@ -43,9 +53,8 @@ enum form {
 enum kind {
     KIND_SINK,    /* a pipe, a stream socket, a terminal */
     KIND_SEND,    /* a stream socket */
-    KIND_WAITALL, /* a stream socket, and MSG_WAITALL */
+    KIND_SOURCE,  /* what gives more than its first bytes: see read_least; a device that makes data */
     KIND_PACKETS, /* a socket of messages: several of them in one call */
-    KIND_MEMORY,  /* a device that makes data: it never waits */
     KIND_SOCKET,
     KIND_ANY,
 };
@@ -62,10 +71,14 @@ static const struct transfer {
     {SYS_sendmsg, FORM_MESSAGE, KIND_SEND, 0, 1, NO_ARGUMENT, 2},
     {SYS_sendmmsg, FORM_UNITS, KIND_PACKETS, 0, 1, 2, 3},
     {SYS_sendfile, FORM_LENGTH, KIND_SEND, 0, NO_ARGUMENT, 3, NO_ARGUMENT},
-    {SYS_recvfrom, FORM_BYTES, KIND_WAITALL, 0, 1, 2, 3},
-    {SYS_recvmsg, FORM_MESSAGE, KIND_WAITALL, 0, 1, NO_ARGUMENT, 2},
+    {SYS_recvfrom, FORM_BYTES, KIND_SOURCE, 0, 1, 2, 3},
+    {SYS_recvmsg, FORM_MESSAGE, KIND_SOURCE, 0, 1, NO_ARGUMENT, 2},
     {SYS_recvmmsg, FORM_UNITS, KIND_PACKETS, 0, 1, 2, 3},
-    {SYS_read, FORM_BYTES, KIND_MEMORY, 0, 1, 2, NO_ARGUMENT},
+    {SYS_read, FORM_BYTES, KIND_SOURCE, 0, 1, 2, NO_ARGUMENT},
+    {SYS_readv, FORM_VECTOR, KIND_SOURCE, 0, 1, 2, NO_ARGUMENT},
+    {SYS_preadv2, FORM_OTHER, KIND_SOURCE, 0, 1, 2, NO_ARGUMENT},
+    {SYS_io_getevents, FORM_EVENTS, KIND_ANY, NO_ARGUMENT, 3, 1, NO_ARGUMENT},
+    {SYS_io_pgetevents, FORM_EVENTS, KIND_ANY, NO_ARGUMENT, 3, 1, NO_ARGUMENT},
     {SYS_getrandom, FORM_BYTES, KIND_ANY, NO_ARGUMENT, 0, 1, NO_ARGUMENT},
     {SYS_io_uring_enter, FORM_RING, KIND_ANY, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT, NO_ARGUMENT},
     {SYS_splice, FORM_OTHER, KIND_SOCKET, 2, NO_ARGUMENT, 4, NO_ARGUMENT},
@@ -131,23 +144,59 @@ static uint64_t read_descriptor_flags(pid_t tid, int fd)
     return found ? flags : ~0ull;
 }
 
-/* SO_TYPE or SO_ERROR; 0: not known. Our own descriptor of the same socket keeps it open for the microseconds
- * of the look. */
-static int read_socket_option(pid_t pid, int number, int option)
+/* Our own descriptor of the same file, which keeps it open for the microseconds of a look; -1: none. */
+static int take_descriptor(pid_t pid, int number)
 {
-    int value = 0;
+    int fd = -1;
 #ifdef SYS_pidfd_getfd
-    socklen_t len = sizeof(value);
     int process = (int)syscall(SYS_pidfd_open, pid, 0);
-    int fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, number, 0);
+    fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, number, 0);
     if (process >= 0)
         close(process);
+#endif
+    return fd;
+}
+
+/* SO_TYPE, SO_ERROR or SO_RCVLOWAT; 0: not known. */
+static int read_socket_option(pid_t pid, int number, int option)
+{
+    int value = 0, fd = take_descriptor(pid, number);
+    socklen_t len = sizeof(value);
+
     if (fd >= 0 && getsockopt(fd, SOL_SOCKET, option, &value, &len) < 0)
         value = 0;
     if (fd >= 0)
         close(fd);
-#endif
     return value;
+}
+
+/* How many bytes a read waits for. A stop in between ends it with fewer. */
+enum {
+    LEAST_TIMED = 0, /* a time may end it, which a stop would begin anew */
+    LEAST_FIRST = 1, /* it returns the first that come */
+};
+#define LEAST_ALL UINT64_MAX /* all that it asks for */
+
+/* Of a terminal: its VMIN and VTIME, which do not count where it reads by lines. */
+static uint64_t read_terminal_least(pid_t pid, int number)
+{
+    struct termios t;
+    int fd = take_descriptor(pid, number);
+    bool known = fd >= 0 && tcgetattr(fd, &t) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    if (!known || t.c_lflag & ICANON || t.c_cc[VMIN] == 1)
+        return LEAST_FIRST;
+    if (t.c_cc[VTIME])
+        return LEAST_TIMED;
+    return t.c_cc[VMIN] ? t.c_cc[VMIN] : LEAST_FIRST;
+}
+
+static uint64_t read_socket_least(pid_t pid, int number, bool waits_for_all)
+{
+    int least = waits_for_all ? 0 : read_socket_option(pid, number, SO_RCVLOWAT);
+    return waits_for_all ? LEAST_ALL : least > 1 ? (uint64_t)least : LEAST_FIRST;
 }
 
 /* Terminals and serial lines, as Documentation/admin-guide/devices.txt numbers them. */
@@ -176,24 +225,37 @@ static bool waits_in_pipe(pid_t tid)
 enum look { LOOK_ASLEEP, LOOK_ASLEEP_SURE, LOOK_STOPPED };
 
 /* A named pipe or a device. */
-static bool is_special_file(pid_t tid, enum look look, const char *path, const char *link, enum kind kind)
+static bool is_special_file(pid_t tid, enum look look, const char *path, const char *link, enum kind kind,
+                            bool *ret_terminal)
 {
     struct stat st;
 
+    *ret_terminal = false;
     if (look != LOOK_STOPPED && !begins_with(link, "/dev/"))
         return kind == KIND_SINK && waits_in_pipe(tid);
     if (stat(path, &st) < 0)
         return false;
-    if (kind == KIND_MEMORY)
-        return S_ISCHR(st.st_mode) && major(st.st_rdev) == MEMORY_MAJOR;
-    return kind == KIND_SINK && (S_ISFIFO(st.st_mode) || (S_ISCHR(st.st_mode) && is_terminal(st.st_rdev)));
+    *ret_terminal = S_ISCHR(st.st_mode) && is_terminal(st.st_rdev);
+    if (kind == KIND_SOURCE) /* a device that makes data never waits */
+        return *ret_terminal ||
+               (look == LOOK_STOPPED && S_ISCHR(st.st_mode) && major(st.st_rdev) == MEMORY_MAJOR);
+    return kind == KIND_SINK && (S_ISFIFO(st.st_mode) || *ret_terminal);
 }
 
-/* Whether a transfer by that descriptor can be cut; and, but for LOOK_ASLEEP, finished. */
-static bool is_kind(pid_t pid, pid_t tid, enum look look, const struct transfer *t, const uint64_t args[6])
+static bool waits_for_all(const struct transfer *t, const uint64_t args[6])
+{
+    return t->kind != KIND_SOURCE || (t->flags != NO_ARGUMENT && args[t->flags] & MSG_WAITALL);
+}
+
+/* Whether a transfer by that descriptor can be cut; and, but for LOOK_ASLEEP, finished. *ret_least: how much
+ * it waits for. */
+static bool is_kind(pid_t pid, pid_t tid, enum look look, const struct transfer *t, const uint64_t args[6],
+                    uint64_t *ret_least)
 {
     char path[64], link[64];
+    bool terminal;
 
+    *ret_least = LEAST_ALL;
     if (t->kind == KIND_ANY)
         return true;
     int fd = (int)args[t->fd];
@@ -202,14 +264,22 @@ static bool is_kind(pid_t pid, pid_t tid, enum look look, const struct transfer 
     ssize_t n = fd < 0 ? -1 : readlink(path, link, sizeof(link) - 1);
     link[n > 0 ? n : 0] = '\0';
     if (n <= 0)
-        return fd >= 0 && look == LOOK_ASLEEP;
+        return fd >= 0 && look == LOOK_ASLEEP && waits_for_all(t, args);
     if (begins_with(link, "pipe:["))
         return t->kind == KIND_SINK;
-    if (!begins_with(link, "socket:["))
-        return is_special_file(tid, look, path, link, t->kind);
-    if (t->kind == KIND_SOCKET || t->kind == KIND_MEMORY)
-        return t->kind == KIND_SOCKET;
+    if (!begins_with(link, "socket:[")) {
+        bool is = is_special_file(tid, look, path, link, t->kind, &terminal);
+        if (is && terminal && t->kind == KIND_SOURCE)
+            *ret_least = read_terminal_least(pid, fd);
+        return is && *ret_least != LEAST_FIRST && (*ret_least != LEAST_TIMED || look == LOOK_ASLEEP);
+    }
+    if (t->kind == KIND_SOCKET)
+        return true;
     int type = read_socket_option(pid, fd, SO_TYPE);
+    if (t->kind == KIND_SOURCE)
+        *ret_least = read_socket_least(pid, fd, waits_for_all(t, args));
+    if (*ret_least == LEAST_FIRST)
+        return false;
     if (look == LOOK_ASLEEP && (type == 0 || t->kind == KIND_PACKETS))
         return true;
     return type != 0 && (type == SOCK_STREAM) == (t->kind != KIND_PACKETS);
@@ -222,26 +292,28 @@ static bool asks_for_all(const struct transfer *t, const uint64_t args[6])
 
     if (t->form == FORM_RING)
         return (uint32_t)args[1] > 0 && (uint32_t)args[2] > 0 && args[3] & RING_GETEVENTS;
-    if (flags & MSG_DONTWAIT || (t->kind == KIND_WAITALL && !(flags & MSG_WAITALL)))
+    if (flags & MSG_DONTWAIT || (t->number == SYS_recvmmsg && flags & MSG_WAITFORONE))
         return false;
-    if (t->number == SYS_recvmmsg && flags & MSG_WAITFORONE)
-        return false;
-    return t->length == NO_ARGUMENT || t->form == FORM_VECTOR || args[t->length] > 1;
+    if (t->form == FORM_EVENTS)
+        return (int64_t)args[t->length] > 1;
+    return t->kind == KIND_SOURCE || t->length == NO_ARGUMENT || t->form == FORM_VECTOR ||
+           args[t->length] > 1;
 }
 
 bool pb_transfer_waits(pid_t pid, pid_t tid, const struct pb_waiting *w)
 {
     const struct transfer *t = w->number < 0 ? NULL : find_transfer(w->number);
-    return t && t->kind != KIND_MEMORY && asks_for_all(t, w->args) &&
-           is_kind(pid, tid, LOOK_ASLEEP, t, w->args);
+    uint64_t least;
+    return t && asks_for_all(t, w->args) && is_kind(pid, tid, LOOK_ASLEEP, t, w->args, &least);
 }
 
 /* ---- What is left ---- */
 
-/* Of the vector at `at`, the pieces behind the first `done` bytes. -E2BIG: too many; 0: nothing is left. */
-static int read_pieces(pid_t tid, uint64_t at, uint64_t count, uint64_t done, struct rest *ret)
+/* Of the vector at `at`, the pieces behind the first `done` bytes, up to `end`. -E2BIG: too many; 0: nothing
+ * is left. */
+static int read_pieces(pid_t tid, uint64_t at, uint64_t count, uint64_t done, uint64_t end, struct rest *ret)
 {
-    uint64_t total = 0;
+    uint64_t total = 0, left = end > done ? end - done : 0;
 
     ret->pieces = 0;
     for (uint64_t i = 0; i < count; i++, at += sizeof(struct iovec)) {
@@ -253,11 +325,13 @@ static int read_pieces(pid_t tid, uint64_t at, uint64_t count, uint64_t done, st
         total += v.iov_len;
         size_t skip = v.iov_len < done ? v.iov_len : done;
         done -= skip;
-        if (v.iov_len == skip)
+        size_t length = v.iov_len - skip < left ? v.iov_len - skip : left;
+        if (length == 0)
             continue;
         if (ret->pieces == PB_TRANSFER_PIECES)
             return -E2BIG;
-        ret->piece[ret->pieces++] = (struct iovec){(char *)v.iov_base + skip, v.iov_len - skip};
+        ret->piece[ret->pieces++] = (struct iovec){(char *)v.iov_base + skip, length};
+        left -= length;
     }
     return ret->pieces > 0;
 }
@@ -290,23 +364,27 @@ static void use_send(struct rest *r, const struct transfer *t)
 
 /* Ancillary data was sent with the first part. Where some may be received, the rest is not finished: it would
  * be lost. The room for it is no longer known: the kernel has replaced it by what came. */
-static int plan_message(pid_t tid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
+static int plan_message(pid_t tid, const struct transfer *t, const struct pb_transfer_call *c, uint64_t least,
+                        struct rest *r)
 {
     if (!pb_transfer_read(tid, c->args[1], &r->header, sizeof(r->header)) ||
-        (t->kind == KIND_WAITALL && r->header.msg_control))
+        (t->kind == KIND_SOURCE && r->header.msg_control))
         return 0;
     r->message = true;
-    if (t->kind != KIND_WAITALL) { /* it is connected by now */
+    if (t->kind != KIND_SOURCE) { /* it is connected by now */
         r->header.msg_name = NULL;
         r->header.msg_namelen = 0;
     }
     r->header.msg_control = NULL;
     r->header.msg_controllen = 0;
-    return read_pieces(tid, (uintptr_t)r->header.msg_iov, r->header.msg_iovlen, (uint64_t)c->result, r);
+    return read_pieces(tid, (uintptr_t)r->header.msg_iov, r->header.msg_iovlen, (uint64_t)c->result, least,
+                       r);
 }
 
-/* 1: the call ended early, and r is the call for the rest; 0 or negative: not. */
-static int plan_rest(pid_t tid, const struct transfer *t, const struct pb_transfer_call *c, struct rest *r)
+/* 1: the call ended early, and r is the call for the rest; 0 or negative: not. least: how much the call waits
+ * for, of which the rest is what is missing. */
+static int plan_rest(pid_t tid, const struct transfer *t, const struct pb_transfer_call *c, uint64_t least,
+                     struct rest *r)
 {
     uint64_t moved = (uint64_t)c->result;
 
@@ -331,15 +409,24 @@ static int plan_rest(pid_t tid, const struct transfer *t, const struct pb_transf
         return 1;
     }
     if (t->form == FORM_MESSAGE)
-        return plan_message(tid, t, c, r);
+        return plan_message(tid, t, c, least, r);
+    if (t->form == FORM_EVENTS) {
+        if (moved >= c->args[1] || c->args[4]) /* its time may be over */
+            return 0;
+        r->args[1] -= moved;
+        r->args[2] -= moved;
+        r->args[3] += moved * EVENT_SIZE;
+        return 1;
+    }
     uint64_t all = c->args[t->length];
     if (t->form == FORM_VECTOR) {
         r->header = (struct msghdr){0};
-        return all > 1024 ? 0 : read_pieces(tid, c->args[t->at], all, moved, r);
+        return all > 1024 ? 0 : read_pieces(tid, c->args[t->at], all, moved, least, r);
     }
     if (t->number == SYS_recvmmsg && c->args[4]) /* its time may be over */
         return 0;
     all = t->form == FORM_UNITS ? (uint32_t)all : all < COUNT_MAX ? all : COUNT_MAX;
+    all = all < least ? all : least;
     if (moved >= all)
         return 0;
     r->args[t->length] = all - moved;
@@ -351,8 +438,9 @@ static int plan_rest(pid_t tid, const struct transfer *t, const struct pb_transf
 static bool is_to_socket(pid_t pid, pid_t tid, const struct transfer *t, const uint64_t args[6])
 {
     static const struct transfer to = {.kind = KIND_SOCKET};
+    uint64_t least;
     return t->kind == KIND_PACKETS || t->kind == KIND_SEND ||
-           (t->kind == KIND_SINK && is_kind(pid, tid, LOOK_STOPPED, &to, args));
+           (t->kind == KIND_SINK && is_kind(pid, tid, LOOK_STOPPED, &to, args, &least));
 }
 
 /* The arguments that point to copies get their addresses. Returns where the pieces lie behind `at`. */
@@ -387,15 +475,21 @@ bool pb_transfer_place_of(const uint64_t words[PB_TRANSFER_WORDS], const unsigne
     return true;
 }
 
+static bool is_complete(const struct transfer *t, const struct pb_transfer_call *c)
+{
+    return t->form <= FORM_LENGTH && (uint64_t)c->result >= c->args[t->length];
+}
+
 static bool plan_call(pid_t pid, pid_t tid, enum look look, const struct pb_transfer_call *c, struct rest *r)
 {
     const struct transfer *t = find_transfer(c->number);
+    uint64_t least;
 
-    if (!t || t->form == FORM_OTHER || c->result <= 0 || !asks_for_all(t, c->args) ||
-        plan_rest(tid, t, c, r) != 1 || !is_kind(pid, tid, look, t, c->args))
+    if (!t || t->form == FORM_OTHER || c->result <= 0 || is_complete(t, c) || !asks_for_all(t, c->args) ||
+        !is_kind(pid, tid, look, t, c->args, &least) || plan_rest(tid, t, c, least, r) != 1)
         return false;
-    if (t->fd != NO_ARGUMENT && t->kind != KIND_MEMORY &&
-        read_descriptor_flags(tid, (int)c->args[t->fd]) & O_NONBLOCK)
+    bool may_wait = least != LEAST_ALL || waits_for_all(t, c->args);
+    if (t->fd != NO_ARGUMENT && may_wait && read_descriptor_flags(tid, (int)c->args[t->fd]) & O_NONBLOCK)
         return false;
     if (is_to_socket(pid, tid, t, c->args) && !is_filtered(tid))
         use_send(r, t);

@@ -1,8 +1,8 @@
 /* transfer: system calls that move data, and that a ptrace stop ends with a part of it moved.
  *
  * A call that has moved nothing is restarted by the kernel. One that has moved something (write on a full
- * pipe, send, recv with MSG_WAITALL) returns a short count instead, also when no handler runs. Programs
- * without handlers do not expect that: `print` of an unbuffered Python drops the rest.
+ * pipe, send, a read that waits for a least number of bytes) returns a short count instead, also when no
+ * handler runs. Programs without handlers do not expect that: `print` of an unbuffered Python drops the rest.
  * So a thread that is seen in such a call is not stopped (pb_transfer_waits). One that enters it between that
  * look and the stop, or that must be borrowed all the same, finishes the transfer by itself:
  * pb_transfer_finish lets it repeat the call for the rest, by a few instructions of ours (transfer_code.c)

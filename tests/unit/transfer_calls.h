@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -37,6 +38,8 @@ enum {
     MESSAGE = 4000,
     PART = 1000, /* of what a receiver waits for, sent before it is stopped */
     WRONG_DATA = 2000,
+    LEAST = SIZE / 2, /* bytes that a read of a socket waits for */
+    KEYS = 60,        /* those that a read of a terminal waits for: newer kernels wait for 64 at most */
 };
 
 /* fd[0] is the end of the process that is stopped; fd[1] is ours. */
@@ -119,6 +122,30 @@ static void make_terminal(struct kit *k)
     assert_int_equal(openpty(&k->fd[1], &k->fd[0], NULL, NULL, NULL), 0);
     assert_int_equal(tcgetattr(k->fd[0], &raw), 0);
     cfmakeraw(&raw);
+    assert_int_equal(tcsetattr(k->fd[0], TCSANOW, &raw), 0);
+}
+
+static void make_least(struct kit *k)
+{
+    int least = LEAST;
+    make_pair(k);
+    assert_int_equal(setsockopt(k->fd[0], SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least)), 0);
+}
+
+static void make_least_tcp(struct kit *k)
+{
+    int least = LEAST;
+    make_tcp(k);
+    assert_int_equal(setsockopt(k->fd[0], SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least)), 0);
+}
+
+static void make_keys(struct kit *k)
+{
+    struct termios raw;
+    make_terminal(k);
+    assert_int_equal(tcgetattr(k->fd[0], &raw), 0);
+    raw.c_cc[VMIN] = KEYS;
+    raw.c_cc[VTIME] = 0;
     assert_int_equal(tcsetattr(k->fd[0], TCSANOW, &raw), 0);
 }
 
@@ -218,13 +245,80 @@ static int run_recv(struct kit *k)
     return is_data(received, SIZE, 0) ? r : 3;
 }
 
+static void cut_received(struct iovec *v)
+{
+    cut_pieces(v);
+    for (int i = 0; i < PIECES; i++)
+        v[i].iov_base = received + ((unsigned char *)v[i].iov_base - data);
+}
+
+static int judge_least(long r, long least)
+{
+    if (r < least)
+        fprintf(stderr, "read %ld of at least %ld, errno %d\n", r, least, r < 0 ? errno : 0);
+    return r < least ? 1 : is_data(received, (size_t)r, 0) ? 0 : 3;
+}
+
+static int run_read_least(struct kit *k)
+{
+    return judge_least(read(k->fd[0], received, SIZE), LEAST);
+}
+
+static int run_recv_least(struct kit *k)
+{
+    return judge_least(recv(k->fd[0], received, SIZE, 0), LEAST);
+}
+
+static int run_readv_least(struct kit *k)
+{
+    struct iovec v[PIECES];
+    cut_received(v);
+    return judge_least(readv(k->fd[0], v, PIECES), LEAST);
+}
+
+static int run_recvmsg_least(struct kit *k)
+{
+    struct iovec v[PIECES];
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = PIECES};
+    cut_received(v);
+    return judge_least(recvmsg(k->fd[0], &m, 0), LEAST);
+}
+
+static int run_read_keys(struct kit *k)
+{
+    return judge_least(read(k->fd[0], received, 2 * KEYS), KEYS);
+}
+
+/* Two of three events are there at once: reads of a file. */
+static int run_events(struct kit *k)
+{
+    static char text[2][16];
+    int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    struct iocb calls[3] = {{.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (uint32_t)file},
+                            {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (uint32_t)file},
+                            {.aio_lio_opcode = IOCB_CMD_POLL,
+                             .aio_fildes = (uint32_t)k->fd[0],
+                             .aio_buf = POLLIN,
+                             .aio_data = 3}};
+    struct iocb *list[] = {&calls[0], &calls[1], &calls[2]};
+    struct io_event events[3] = {{0}};
+    aio_context_t context = 0;
+    for (int i = 0; i < 2; i++) {
+        calls[i].aio_buf = (uintptr_t)text[i];
+        calls[i].aio_nbytes = sizeof(text[i]);
+        calls[i].aio_data = (uint64_t)i + 1;
+    }
+    if (syscall(SYS_io_setup, 3, &context) < 0 || syscall(SYS_io_submit, context, 3, list) != 3)
+        return 77;
+    int r = judge(syscall(SYS_io_getevents, context, 3, 3, events, NULL), 3);
+    return events[0].data + events[1].data + events[2].data == 6 ? r : 3;
+}
+
 static int run_recvmsg(struct kit *k)
 {
     struct iovec v[PIECES];
     struct msghdr m = {.msg_iov = v, .msg_iovlen = PIECES};
-    cut_pieces(v);
-    for (int i = 0; i < PIECES; i++)
-        v[i].iov_base = received + ((unsigned char *)v[i].iov_base - data);
+    cut_received(v);
     int r = judge(recvmsg(k->fd[0], &m, MSG_WAITALL), SIZE);
     return is_data(received, SIZE, 0) ? r : 3;
 }
@@ -315,6 +409,33 @@ static void give_all(struct kit *k)
     give(k, SIZE);
 }
 
+static void give_part(struct kit *k)
+{
+    give(k, k->at < LEAST / 2 ? PART : 0);
+}
+
+static void give_least(struct kit *k)
+{
+    give(k, LEAST - k->at);
+}
+
+static void type_keys(struct kit *k, size_t until, size_t n)
+{
+    n = k->at + n > until ? until - k->at : n;
+    assert_int_equal(write(k->fd[1], data + k->at, n), n);
+    k->at += n;
+}
+
+static void give_some_keys(struct kit *k)
+{
+    type_keys(k, KEYS - 10, 1);
+}
+
+static void give_keys(struct kit *k)
+{
+    type_keys(k, KEYS, KEYS);
+}
+
 static void give_a_message(struct kit *k)
 {
     if (k->at == MESSAGES - 1)
@@ -362,6 +483,12 @@ static const struct kind {
     {"recv by TCP", make_tcp, run_recv, give_some, give_all},
     {"recvmsg", make_pair, run_recvmsg, give_some, give_all},
     {"recvmmsg", make_messages, run_recvmmsg, give_a_message, give_messages},
+    {"read of the least of a socket", make_least, run_read_least, give_part, give_least},
+    {"recv of the least by TCP", make_least_tcp, run_recv_least, give_part, give_all},
+    {"readv of the least", make_least, run_readv_least, give_part, give_least},
+    {"recvmsg of the least", make_least, run_recvmsg_least, give_part, give_least},
+    {"read of a terminal", make_keys, run_read_keys, give_some_keys, give_keys},
+    {"io_getevents", make_pair, run_events, give_nothing, give_byte},
     {"io_uring_enter", make_pair, run_ring, give_nothing, give_byte},
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
