@@ -1,8 +1,8 @@
 /* connections: how many one listener has, whose they are, and which one goes when places are short.
  *
  * Connections cost a client nothing, so nobody may have all of them: users of the machine have shares
- * (pb_credentials_may_take), a request's headers have a deadline, and where places are short the oldest connection
- * goes that waits for a request, or has shown no token. Any thread. */
+ * (pb_credentials_may_take), a request's headers have a deadline, and where places are short the oldest
+ * connection goes that waits for a request, or has shown no token. Any thread. */
 #pragma once
 
 #include <microhttpd.h>
