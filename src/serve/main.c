@@ -129,7 +129,7 @@ static int listen_unix(const struct pb_service *s, struct pb_err *err)
     return fd;
 }
 
-/* A socket that every user gets to: credentials.h has what each may do there. One that a service has left goes. */
+/* A socket for every user (credentials.h: what each may do). One left by another service is removed. */
 static int listen_shared(const char *path, struct pb_err *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
