@@ -9,6 +9,7 @@
  * Little endian. Identities are not sent: the receiver computes them, and cannot be given wrong ones. */
 #include "ask/stackset_impl.h"
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 
@@ -87,52 +88,13 @@ int pb_stackset_encode(const struct pb_stackset *set, void **ret, size_t *ret_si
     return 0;
 }
 
-/* The bytes not read yet. A read beyond the end gives 0 and sets a flag. */
-struct bytes {
-    const char *at;
-    size_t left;
-    bool short_;
-};
-
-static const char *take_bytes(struct bytes *b, size_t n)
-{
-    const char *at = b->at;
-
-    if (n > b->left) {
-        b->short_ = true;
-        b->left = 0;
-        return NULL;
-    }
-    b->at += n;
-    b->left -= n;
-    return at;
-}
-
-static uint32_t take32(struct bytes *b)
-{
-    uint32_t value = 0;
-    const char *at = take_bytes(b, sizeof(value));
-    if (at)
-        memcpy(&value, at, sizeof(value));
-    return value;
-}
-
-static uint64_t take64(struct bytes *b)
-{
-    uint64_t value = 0;
-    const char *at = take_bytes(b, sizeof(value));
-    if (at)
-        memcpy(&value, at, sizeof(value));
-    return value;
-}
-
 /* Reads a count of items of at least `each` bytes; at most as many as the rest can hold. */
-static uint32_t take_count(struct bytes *b, size_t each)
+static uint32_t take_count(struct pb_cursor *c, size_t each)
 {
-    uint32_t n = take32(b);
+    uint32_t n = pb_u32(c);
 
-    if (n > b->left / each) {
-        b->short_ = true;
+    if (n > pb_left(c) / each) {
+        c->bad = true;
         return 0;
     }
     return n;
@@ -143,7 +105,7 @@ static uint32_t take_count(struct bytes *b, size_t each)
 /* What is read, and the set that it goes into. First all is looked at with no set, so that bytes which are
  * wrong in their last line have changed nothing. */
 struct reading {
-    struct bytes b;
+    struct pb_cursor b;
     struct pb_stackset *set; /* NULL: it is only looked at */
     bool (*owns)(void *arg, const struct pb_set_range *range);
     void *arg;
@@ -192,8 +154,8 @@ static int take_texts(struct reading *r)
     r->now.ntexts = take_count(&r->b, 4);
     int e = make_numbers(r, &r->now.texts, r->now.ntexts);
     for (size_t i = 0; e >= 0 && i < r->now.ntexts; i++) {
-        uint32_t len = take32(&r->b);
-        const char *at = take_bytes(&r->b, len);
+        uint32_t len = pb_u32(&r->b);
+        const char *at = pb_span(&r->b, len);
         e = !at ? -EBADMSG : r->set ? put_text(r, i, at, len) : 0;
     }
     return e < 0 ? e : 0;
@@ -223,11 +185,11 @@ static int take_frames(struct reading *r)
     r->now.nframes = take_count(&r->b, 28);
     int e = make_numbers(r, &r->now.frames, r->now.nframes);
     for (size_t i = 0; e >= 0 && i < r->now.nframes; i++) {
-        struct set_frame f = {.native = take32(&r->b) != 0};
-        uint32_t function = take32(&r->b), file = take32(&r->b), module = take32(&r->b);
-        f.line = take32(&r->b);
-        f.address = take64(&r->b);
-        e = r->b.short_ ? -EBADMSG : text_number(r, function, &f.function);
+        struct set_frame f = {.native = pb_u32(&r->b) != 0};
+        uint32_t function = pb_u32(&r->b), file = pb_u32(&r->b), module = pb_u32(&r->b);
+        f.line = pb_u32(&r->b);
+        f.address = pb_u64(&r->b);
+        e = r->b.bad ? -EBADMSG : text_number(r, function, &f.function);
         if (e >= 0)
             e = text_number(r, file, &f.file);
         if (e >= 0)
@@ -246,7 +208,7 @@ static int take_ranks(struct reading *r, struct set_stack *stack)
     int e = 0;
 
     for (uint32_t i = 0; e == 0 && i < n; i++) {
-        struct pb_set_range range = {take32(&r->b), take32(&r->b)};
+        struct pb_set_range range = {pb_u32(&r->b), pb_u32(&r->b)};
         if (range.first > range.last || (r->owns && !r->owns(r->arg, &range)))
             return r->owns && range.first <= range.last ? -EPERM : -EBADMSG;
         if (!stack)
@@ -271,8 +233,8 @@ static int take_members(struct reading *r, struct set_stack *stack)
 
     for (uint32_t i = 0; e == 0 && i < n; i++) {
         struct set_member member;
-        uint32_t process = take32(&r->b), thread = take32(&r->b);
-        member.tid = (int32_t)take32(&r->b);
+        uint32_t process = pb_u32(&r->b), thread = pb_u32(&r->b);
+        member.tid = (int32_t)pb_u32(&r->b);
         if (process == NO_TEXT || thread == NO_TEXT)
             return -EBADMSG;
         e = text_number(r, process, &member.process);
@@ -298,7 +260,7 @@ static int take_row(struct reading *r, uint32_t n)
         r->row_cap = 2 * (size_t)n;
     }
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t sent = take32(&r->b);
+        uint32_t sent = pb_u32(&r->b);
         if (sent >= r->now.nframes)
             return -EBADMSG;
         if (r->set)
@@ -312,7 +274,7 @@ static int take_stack(struct reading *r, size_t i)
     const struct set_hints *last = r->set ? &r->set->last : NULL;
     struct set_stack *stack = NULL;
 
-    bool apart = take32(&r->b) != 0;
+    bool apart = pb_u32(&r->b) != 0;
     uint32_t n = take_count(&r->b, 4);
     int e = take_row(r, n);
     if (e == 0 && r->set && i < last->nstacks &&
@@ -322,7 +284,7 @@ static int take_stack(struct reading *r, size_t i)
         e = pb_stackset_put_stack(r->set, r->row, n, apart, &r->now.stacks[i]);
     if (e < 0)
         return e;
-    uint64_t threads = take64(&r->b), processes = take64(&r->b);
+    uint64_t threads = pb_u64(&r->b), processes = pb_u64(&r->b);
     if (r->set) {
         stack = &r->set->stacks[r->now.stacks[i]];
         stack->threads += threads;
@@ -334,11 +296,11 @@ static int take_stack(struct reading *r, size_t i)
 
 static int take_all(struct reading *r)
 {
-    const char *magic = take_bytes(&r->b, 4);
+    const char *magic = pb_span(&r->b, 4);
 
     if (!magic || memcmp(magic, MAGIC, 4) != 0)
         return -EBADMSG;
-    uint64_t processes = take64(&r->b), threads = take64(&r->b), without = take64(&r->b);
+    uint64_t processes = pb_u64(&r->b), threads = pb_u64(&r->b), without = pb_u64(&r->b);
     int e = take_texts(r);
     if (e == 0)
         e = take_frames(r);
@@ -347,7 +309,7 @@ static int take_all(struct reading *r)
         e = make_numbers(r, &r->now.stacks, r->now.nstacks);
     for (size_t i = 0; e == 0 && i < r->now.nstacks; i++)
         e = take_stack(r, i);
-    if (e == 0 && (r->b.short_ || r->b.left))
+    if (e == 0 && (r->b.bad || pb_left(&r->b)))
         e = -EBADMSG;
     if (e == 0 && r->set) {
         r->set->processes += processes;
@@ -361,9 +323,10 @@ int pb_stackset_merge(struct pb_stackset *set, const void *bytes, size_t size,
                       bool (*owns)(void *arg, const struct pb_set_range *range), void *arg,
                       struct pb_err *err)
 {
-    struct reading look = {.b = {bytes, size, false}, .owns = owns, .arg = arg};
+    const unsigned char *at = bytes;
+    struct reading look = {.b = {at, at + size, false}, .owns = owns, .arg = arg};
     _cleanup_(reading_done) struct reading take = {
-        .b = {bytes, size, false}, .set = set, .fresh = set->nstacks == 0};
+        .b = {at, at + size, false}, .set = set, .fresh = set->nstacks == 0};
 
     int r = take_all(&look);
     if (r == 0) {

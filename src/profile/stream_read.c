@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "profile/stream.h"
 #include "profile/stream_records.h"
 
@@ -81,33 +82,12 @@ static int push_number(struct pb_stream_reader *r, struct numbers *numbers, uint
     return 0;
 }
 
-/* A position in a frame. */
-struct cursor {
-    const uint8_t *at, *end;
-    bool bad;
-};
-
-static uint64_t take_number(struct cursor *c)
+static const char *take_text(struct pb_cursor *c, char text[TEXT_SIZE])
 {
-    uint64_t value = 0;
-
-    for (unsigned shift = 0; c->at < c->end && shift < 70; shift += 7) {
-        uint8_t byte = *c->at++;
-        if (shift < 64)
-            value |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80))
-            return value;
-    }
-    c->bad = true;
-    return 0;
-}
-
-static const char *take_text(struct cursor *c, char text[TEXT_SIZE])
-{
-    uint64_t key = take_number(c), len = take_number(c);
+    uint64_t key = pb_uleb(c), len = pb_uleb(c);
 
     text[0] = '\0';
-    if (c->bad || key != 2 || len > (uint64_t)(c->end - c->at)) {
+    if (c->bad || key != 2 || len > pb_left(c)) {
         c->bad = true;
         return text;
     }
@@ -119,9 +99,9 @@ static const char *take_text(struct cursor *c, char text[TEXT_SIZE])
 }
 
 /* Our number for one of the sender's. */
-static uint32_t map_number(struct cursor *c, const struct numbers *numbers)
+static uint32_t map_number(struct pb_cursor *c, const struct numbers *numbers)
 {
-    uint64_t number = take_number(c);
+    uint64_t number = pb_uleb(c);
 
     if (c->bad || number >= numbers->n) {
         c->bad = true;
@@ -130,9 +110,9 @@ static uint32_t map_number(struct cursor *c, const struct numbers *numbers)
     return numbers->at[number];
 }
 
-static int take_function(struct pb_stream_reader *r, struct cursor *c)
+static int take_function(struct pb_stream_reader *r, struct pb_cursor *c)
 {
-    uint64_t kind = take_number(c);
+    uint64_t kind = pb_uleb(c);
     const char *name = take_text(c, r->text[0]), *file = take_text(c, r->text[1]);
 
     if (c->bad || kind >= PB_FRAME_KINDS)
@@ -140,17 +120,17 @@ static int take_function(struct pb_stream_reader *r, struct cursor *c)
     return push_number(r, &r->functions, pb_profile_function(r->p, (enum pb_frame_kind)kind, name, file));
 }
 
-static int take_frame(struct pb_stream_reader *r, struct cursor *c)
+static int take_frame(struct pb_stream_reader *r, struct pb_cursor *c)
 {
     uint32_t function = map_number(c, &r->functions);
-    uint64_t line = take_number(c);
+    uint64_t line = pb_uleb(c);
 
     if (c->bad)
         return -EBADMSG;
     return push_number(r, &r->frames, pb_profile_frame(r->p, function, line <= INT32_MAX ? (int)line : 0));
 }
 
-static int take_node(struct pb_stream_reader *r, struct cursor *c)
+static int take_node(struct pb_stream_reader *r, struct pb_cursor *c)
 {
     if (r->nodes.n == 0) { /* the root */
         int result = push_number(r, &r->nodes, PB_PROFILE_ROOT);
@@ -163,9 +143,9 @@ static int take_node(struct pb_stream_reader *r, struct cursor *c)
     return push_number(r, &r->nodes, pb_profile_node(r->p, parent, frame));
 }
 
-static int take_thread(struct pb_stream_reader *r, struct cursor *c)
+static int take_thread(struct pb_stream_reader *r, struct pb_cursor *c)
 {
-    uint64_t pid = take_number(c), tid = take_number(c);
+    uint64_t pid = pb_uleb(c), tid = pb_uleb(c);
     const char *name = take_text(c, r->text[0]), *process = take_text(c, r->text[1]);
 
     if (c->bad || pid > INT32_MAX || tid > INT32_MAX)
@@ -173,10 +153,10 @@ static int take_thread(struct pb_stream_reader *r, struct cursor *c)
     return push_number(r, &r->threads, pb_profile_thread(r->p, (pid_t)pid, (pid_t)tid, name, process));
 }
 
-static int take_sample(struct pb_stream_reader *r, struct cursor *c)
+static int take_sample(struct pb_stream_reader *r, struct pb_cursor *c)
 {
     struct pb_sample s = {.thread = map_number(c, &r->threads), .node = map_number(c, &r->nodes)};
-    uint64_t flags = take_number(c), weight = take_number(c), step = take_number(c);
+    uint64_t flags = pb_uleb(c), weight = pb_uleb(c), step = pb_uleb(c);
 
     if (c->bad || flags > (PB_SAMPLE_WAITING | PB_SAMPLE_GIL) || weight > UINT32_MAX)
         return -EBADMSG;
@@ -189,10 +169,10 @@ static int take_sample(struct pb_stream_reader *r, struct cursor *c)
     return 0;
 }
 
-static int take_state(struct pb_stream_reader *r, struct cursor *c)
+static int take_state(struct pb_stream_reader *r, struct pb_cursor *c)
 {
     uint32_t thread = map_number(c, &r->threads);
-    uint64_t ran = take_number(c);
+    uint64_t ran = pb_uleb(c);
     const char *name = take_text(c, r->text[0]);
 
     if (c->bad)
@@ -205,20 +185,20 @@ static int take_state(struct pb_stream_reader *r, struct cursor *c)
     return 0;
 }
 
-static int take_about(struct pb_stream_reader *r, struct cursor *c)
+static int take_about(struct pb_stream_reader *r, struct pb_cursor *c)
 {
     struct pb_profile_facts facts = {0};
     uint64_t *numbers[PB_STREAM_FACTS];
 
     snprintf(facts.title, sizeof(facts.title), "%.255s", take_text(c, r->text[0]));
     facts.clock = pb_profile_clock_named(take_text(c, r->text[1]));
-    facts.rate = (double)take_number(c) / 1000;
-    facts.start.utc_ns = (int64_t)take_number(c);
-    facts.processes = (unsigned)take_number(c);
-    facts.unverified = take_number(c);
+    facts.rate = (double)pb_uleb(c) / 1000;
+    facts.start.utc_ns = (int64_t)pb_uleb(c);
+    facts.processes = (unsigned)pb_uleb(c);
+    facts.unverified = pb_uleb(c);
     pb_stream_facts(&facts, numbers);
     for (int i = 0; i < PB_STREAM_FACTS; i++)
-        *numbers[i] = take_number(c);
+        *numbers[i] = pb_uleb(c);
     if (c->bad)
         return -EBADMSG;
     *pb_profile_facts(r->p) = facts;
@@ -233,9 +213,9 @@ static int take_epoch(struct pb_stream_reader *r)
     return pb_profile_begin_epoch(r->p, NULL, 0, NULL, 0);
 }
 
-static int take_end(struct pb_stream_reader *r, struct cursor *c)
+static int take_end(struct pb_stream_reader *r, struct pb_cursor *c)
 {
-    uint64_t why = take_number(c);
+    uint64_t why = pb_uleb(c);
 
     if (c->bad || why > UINT32_MAX)
         return -EBADMSG;
@@ -251,9 +231,9 @@ bool pb_stream_ended(const struct pb_stream_reader *r, unsigned *ret_why)
     return r->ended;
 }
 
-static int take_record(struct pb_stream_reader *r, struct cursor *c)
+static int take_record(struct pb_stream_reader *r, struct pb_cursor *c)
 {
-    switch (take_number(c)) {
+    switch (pb_uleb(c)) {
     case PB_STREAM_FUNCTION:
         return take_function(r, c);
     case PB_STREAM_FRAME:
@@ -304,7 +284,7 @@ static long take_frames(struct pb_stream_reader *r, const uint8_t *data, size_t 
             return -EBADMSG;
         if (len - done - LENGTH_BYTES < records)
             break;
-        struct cursor c = {.at = data + done + LENGTH_BYTES, .end = data + done + LENGTH_BYTES + records};
+        struct pb_cursor c = {.at = data + done + LENGTH_BYTES, .end = data + done + LENGTH_BYTES + records};
         for (int result = 0; c.at < c.end;)
             if ((result = take_record(r, &c)) < 0)
                 return result;

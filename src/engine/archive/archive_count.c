@@ -1,6 +1,7 @@
 /* archive_count: see archive_count.h. */
 #include "engine/archive/archive_count.h"
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "engine/archive/archive_list.h"
 #include "table/reader.h"
@@ -20,114 +21,82 @@ enum { MAX_FOOTER = 4 << 20, MAX_DEPTH = 8, NUM_ROWS = 3 };
 /* Types of thrift's compact protocol. */
 enum { STOP, YES, NO, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT };
 
-struct cursor {
-    const uint8_t *at, *end;
-    bool failed;
-};
-
-static uint8_t next_byte(struct cursor *c)
-{
-    c->failed = c->failed || c->at == c->end;
-    return c->failed ? 0 : *c->at++;
-}
-
-static uint64_t next_varint(struct cursor *c)
-{
-    uint64_t value = 0;
-
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-        uint8_t byte = next_byte(c);
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (!(byte & 0x80))
-            return value;
-    }
-    c->failed = true;
-    return 0;
-}
-
-static void skip_bytes(struct cursor *c, uint64_t n)
-{
-    c->failed = c->failed || n > (uint64_t)(c->end - c->at);
-    if (!c->failed)
-        c->at += n;
-}
-
 /* The type of the next field; *id becomes its number (a difference in the file). */
-static uint8_t next_field(struct cursor *c, int64_t *id)
+static uint8_t next_field(struct pb_cursor *c, int64_t *id)
 {
-    uint8_t head = next_byte(c);
+    uint8_t head = pb_u8(c);
 
     if (head >> 4) {
         *id += head >> 4;
     } else if (head & 0xf) {
-        uint64_t zigzag = next_varint(c);
+        uint64_t zigzag = pb_uleb(c);
         *id = (int64_t)(zigzag >> 1) ^ -(int64_t)(zigzag & 1);
     }
-    return c->failed ? STOP : head & 0xf;
+    return c->bad ? STOP : head & 0xf;
 }
 
-static void skip_value(struct cursor *c, uint8_t type, unsigned depth);
+static void skip_value(struct pb_cursor *c, uint8_t type, unsigned depth);
 
 /* Each element takes at least one byte, so that the file's size bounds their number. */
-static void skip_list(struct cursor *c, unsigned depth)
+static void skip_list(struct pb_cursor *c, unsigned depth)
 {
-    uint8_t head = next_byte(c), type = head & 0xf;
-    uint64_t n = head >> 4 == 15 ? next_varint(c) : head >> 4;
+    uint8_t head = pb_u8(c), type = head & 0xf;
+    uint64_t n = head >> 4 == 15 ? pb_uleb(c) : head >> 4;
 
-    for (uint64_t i = 0; i < n && !c->failed; i++)
+    for (uint64_t i = 0; i < n && !c->bad; i++)
         if (type == YES || type == NO)
-            skip_bytes(c, 1);
+            pb_skip(c, 1);
         else
             skip_value(c, type, depth + 1);
 }
 
-static void skip_value(struct cursor *c, uint8_t type, unsigned depth)
+static void skip_value(struct pb_cursor *c, uint8_t type, unsigned depth)
 {
     int64_t id = 0;
     uint8_t inner;
 
-    c->failed = c->failed || depth > MAX_DEPTH;
+    c->bad = c->bad || depth > MAX_DEPTH;
     switch (type) {
     case YES:
     case NO:
         return;
     case BYTE:
-        skip_bytes(c, 1);
+        pb_skip(c, 1);
         return;
     case I16:
     case I32:
     case I64:
-        next_varint(c);
+        pb_uleb(c);
         return;
     case DOUBLE:
-        skip_bytes(c, 8);
+        pb_skip(c, 8);
         return;
     case BINARY:
-        skip_bytes(c, next_varint(c));
+        pb_skip(c, pb_uleb(c));
         return;
     case LIST:
     case SET:
         skip_list(c, depth);
         return;
     case STRUCT:
-        while (!c->failed && (inner = next_field(c, &id)) != STOP)
+        while (!c->bad && (inner = next_field(c, &id)) != STOP)
             skip_value(c, inner, depth + 1);
         return;
     default: /* Parquet has no maps */
-        c->failed = true;
+        c->bad = true;
     }
 }
 
 int64_t pb_parquet_footer_rows(const uint8_t *footer, size_t size)
 {
-    struct cursor c = {.at = footer, .end = footer + size};
+    struct pb_cursor c = {.at = footer, .end = footer + size};
     int64_t id = 0;
     uint8_t type;
 
     while ((type = next_field(&c, &id)) != STOP) {
         if (id == NUM_ROWS && type == I64) {
-            uint64_t zigzag = next_varint(&c);
-            return c.failed || zigzag & 1 ? -EBADMSG : (int64_t)(zigzag >> 1);
+            uint64_t zigzag = pb_uleb(&c);
+            return c.bad || zigzag & 1 ? -EBADMSG : (int64_t)(zigzag >> 1);
         }
         skip_value(&c, type, 0);
     }

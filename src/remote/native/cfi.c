@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "remote/native/cursor.h"
+#include "base/bytes.h"
 
 enum {
     STATES = 8, /* depth of remember_state; compilers nest one */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "remote/native/cursor.h"
+#include "base/bytes.h"
 #include "remote/native/object.h"
 
 enum pb_dwarf_constants {

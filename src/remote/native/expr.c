@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "remote/native/cursor.h"
+#include "base/bytes.h"
 #include "remote/native/unwind.h"
 
 enum {

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "remote/native/cfi.h"
-#include "remote/native/cursor.h"
 #include "remote/native/object.h"
 
 enum {

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "remote/mem.h"
 #include "remote/native/arch.h"
-#include "remote/native/cursor.h"
 #include "remote/native/expr.h"
 #include "remote/native/process.h"
 

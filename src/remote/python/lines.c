@@ -1,6 +1,8 @@
 /* lines: see lines.h. */
 #include "remote/python/lines.h"
 
+#include "base/bytes.h"
+
 /* Line numbers stop here, so that a hostile table cannot overflow the sum. */
 #define LAST_LINE (1 << 30)
 
@@ -40,23 +42,14 @@ static int by_linetable(const uint8_t *table, size_t len, int first_line, int at
     return 0;
 }
 
-struct cursor {
-    const uint8_t *at, *end;
-};
-
-static unsigned next_byte(struct cursor *c)
-{
-    return c->at < c->end ? *c->at++ : 0;
-}
-
 /* Six bits a byte, the lowest first; bit 6 says that more follow. */
-static uint64_t next_varint(struct cursor *c)
+static uint64_t next_varint(struct pb_cursor *c)
 {
     uint64_t value = 0;
     unsigned byte, shift = 0;
 
     do {
-        byte = next_byte(c);
+        byte = pb_u8(c);
         if (shift < 60)
             value |= (uint64_t)(byte & 63) << shift;
         shift += 6;
@@ -64,7 +57,7 @@ static uint64_t next_varint(struct cursor *c)
     return value;
 }
 
-static int64_t next_signed(struct cursor *c)
+static int64_t next_signed(struct pb_cursor *c)
 {
     uint64_t value = next_varint(c);
     return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
@@ -75,11 +68,11 @@ enum { LOCATION_ONE_LINE = 10, LOCATION_NO_COLUMNS = 13, LOCATION_LONG = 14, LOC
 /* Entries (kind, units of code), then data by kind: see Objects/locations.md of CPython. */
 static int by_locations(const uint8_t *table, size_t len, int first_line, int at)
 {
-    struct cursor c = {table, table + len};
+    struct pb_cursor c = {table, table + len, false};
     int64_t line = first_line, end = 0;
 
     while (c.at < c.end) {
-        unsigned head = next_byte(&c), kind = head >> 3 & 15;
+        unsigned head = pb_u8(&c), kind = head >> 3 & 15;
         end += 2 * ((head & 7) + 1);
         if (kind == LOCATION_LONG || kind == LOCATION_NO_COLUMNS)
             line += next_signed(&c);

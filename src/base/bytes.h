@@ -1,4 +1,5 @@
-/* cursor: bounded reading of the little-endian bytes of DWARF and ELF.
+/* bytes: bounded reading of little-endian bytes that somebody else has made: DWARF and ELF, streams of
+ * samples, sets of stacks, tables of lines.
  *
  * Reading past the end gives zeros and sets bad, so that a parser checks once, at the end of what it reads.
  */
@@ -39,6 +40,15 @@ static inline void pb_skip(struct pb_cursor *c, uint64_t len)
     } else {
         c->at += len;
     }
+}
+
+/* The next len bytes, where they are; NULL: there are fewer. */
+static inline const void *pb_span(struct pb_cursor *c, uint64_t len)
+{
+    const unsigned char *at = c->at;
+
+    pb_skip(c, len);
+    return c->bad ? NULL : at;
 }
 
 static inline uint8_t pb_u8(struct pb_cursor *c)
