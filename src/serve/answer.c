@@ -22,8 +22,7 @@ enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_
         return MHD_NO;
     for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
         MHD_add_response_header(response, headers[i][0], headers[i][1]);
-    /* A picture or a page of a profile has scripts of its own: it runs them in a place from which nothing
-     * here can be asked. */
+    /* Pictures and HTML profiles have scripts: these run in a sandbox that cannot send requests to us. */
     bool picture = type && (strncmp(type, "image/svg", 9) == 0 || strncmp(type, "text/html", 9) == 0);
     MHD_add_response_header(response, "Content-Security-Policy",
                             picture ? "default-src 'none'; script-src 'unsafe-inline'; style-src "
@@ -73,7 +72,7 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
     return pb_answer(c, status, response, "application/json");
 }
 
-/* For a text of XML. Control characters and what may be no UTF-8 would make it none. */
+/* Escapes XML. Control characters and bytes beyond ASCII, which may be invalid UTF-8, become '?'. */
 static void put_xml(FILE *out, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -112,7 +111,8 @@ enum MHD_Result pb_answer_picture_of_error(struct MHD_Connection *c, unsigned st
                      "image/svg+xml");
 }
 
-/* By its format, or as curl and browsers do, that take anything: a program that says nothing gets JSON. */
+/* By ?format=svg or by Accept. curl and browsers accept anything and get the picture; a client without
+ * Accept gets JSON. */
 bool pb_answer_is_picture(struct MHD_Connection *c, const struct pb_route *route)
 {
     const char *format = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "format"),
@@ -135,7 +135,6 @@ enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offe
     return pb_answer_error(c, status, why, NULL);
 }
 
-/* A text that a function writes. */
 struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, const struct pb_offer *o),
                                        const struct pb_offer *o)
 {

@@ -18,16 +18,16 @@ enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_
 enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const char *message,
                                 const char *allowed);
 
-/* The same as a picture, for who writes the answer into a file of one. */
+/* The same as an SVG picture, for clients that write the answer into an .svg file. */
 enum MHD_Result pb_answer_picture_of_error(struct MHD_Connection *c, unsigned status, const char *message);
 
-/* Whether the request wants a picture of its route. */
+/* Whether the request asks for an SVG picture. */
 bool pb_answer_is_picture(struct MHD_Connection *c, const struct pb_route *route);
 
-/* An error of a request that is refused before its route is taken, as a picture where it asks for one. */
+/* An error of a request that the gate refuses; a picture if the request asks for one. */
 enum MHD_Result pb_answer_refusal(struct MHD_Connection *c, const struct pb_offer *o, const char *method,
                                   const char *path, unsigned status, const char *why);
 
-/* A text that a function writes. NULL: out of memory. */
+/* A response of the text that a function writes. NULL: out of memory. */
 struct MHD_Response *pb_answer_written(void (*write_it)(FILE *out, const struct pb_offer *o),
                                        const struct pb_offer *o);

@@ -1,8 +1,8 @@
-/* audit: what was changed through the service: when, from where, what, and how it ended. See service.h.
+/* audit: logs changes made through the service: when, from where, what, and the outcome. See service.h.
  *
- * Lines of JSON in the service's folder, which probing.audit reads (engine/caller/live_audit.c). What
- * begins has a line, its end has another with the same id: of a service that was killed meanwhile the
- * first is there. The file that is full becomes `audit.1`, so that two of them are kept at most. */
+ * Lines of JSON in the service's folder, which probing.audit reads (engine/caller/live_audit.c). The begin
+ * of a change is one line and its end another with the same id, so the first is there also if the service
+ * is killed in between. A full file is renamed to `audit.1`: two files at most. */
 #include "base/cleanup.h"
 #include "print/records.h"
 #include "serve/service.h"
@@ -22,7 +22,7 @@
 
 enum { FILE_MAX = 4 << 20, BODY_MAX = 4096 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the file and its change */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the file and its rotation */
 
 static void write_line(struct pb_service *s, const char *line, size_t size)
 {
@@ -51,7 +51,7 @@ static void put_member(FILE *out, const char *name, const char *text, size_t len
     pb_put_json(out, text, length);
 }
 
-/* The head of a line, which every one has. */
+/* The members that each line has. */
 static FILE *begin_line(char **ret, size_t *ret_size, uint64_t id)
 {
     struct timespec now;

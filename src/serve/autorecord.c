@@ -21,15 +21,15 @@
 
 enum {
     WATCHED = 64,     /* processes at once */
-    LOOK_MS = 3000,   /* for new ones */
-    RETRY_MS = 60000, /* after a command that ended while its process goes on */
-    LIST_MS = 30000,  /* the most that looking may take */
+    LOOK_MS = 3000,   /* between looks for new processes */
+    RETRY_MS = 60000, /* after a command that ended before its process */
+    LIST_MS = 30000,  /* limit of `list` */
     LIST_MAX = 4 << 20
 };
 
 enum { RECORD, ARCHIVE, COMMANDS };
 
-/* A process that is watched, and the commands for it. */
+/* A process, and the commands that record it. */
 struct watched {
     char id[64];
     bool seen; /* in the list just read */
@@ -100,8 +100,8 @@ static void start_command(struct pb_autorecord *w, struct watched *at, int which
     at->jobs[which] = start_words(w, &words, UINT_MAX);
 }
 
-/* What a command prints is for nobody, but would hold it up. One that ended is tried again later: the process
- * may not have been ready to be archived. */
+/* Drains the output of a command, since a full pipe would block it. A command that ended is tried again
+ * later: the process may not have been ready for archiving. */
 static void look_at_command(struct pb_autorecord *w, struct watched *at, int which, uint64_t now)
 {
     char piece[4096];
@@ -155,7 +155,7 @@ static void take_list(struct pb_autorecord *w, const char *text, size_t length)
             pb_json_text(&j, pb_json_get(&j, row, "id"), id, sizeof(id)) > 0 && pb_route_is_id(id))
             see(w, id);
     }
-    /* Commands of one that has ended end by themselves, after its last rows. */
+    /* Commands of an ended process end by themselves, after its last rows. */
     for (size_t i = 0; i < w->n;) {
         bool busy = w->at[i].jobs[RECORD] || w->at[i].jobs[ARCHIVE];
         if (w->at[i].seen || busy) {
@@ -214,7 +214,7 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* --- its life --- */
+/* --- start and stop --- */
 
 int pb_autorecord_new(const struct pb_service *s, const struct pb_autorecord_plan *plan,
                       struct pb_autorecord **ret, struct pb_err *err)

@@ -21,7 +21,8 @@ bool pb_child_reap(pid_t pid, int *ret_status)
         return errno == ECHILD;
     if (!info.si_pid)
         return false;
-    /* Before it is reaped, while its group id cannot be used again: the rest of the group may hold pipes. */
+    /* Kill the group before the child is reaped, while its id cannot be reused: leftover processes hold pipes
+     * open. */
     kill(-pid, SIGKILL);
     if (waitpid(pid, &status, WNOHANG) != pid)
         return false;

@@ -1,9 +1,9 @@
-/* command: a command line of a tool on another machine, run here (control/relay.h).
+/* command: runs a command line of `probing -t HOST:PORT` on this machine (control/relay.h).
  *
- * The service runs its own `probing` with the words that came, so that output and exit status are those of
- * the node. Files that the tool named were sent along, and what the command writes goes back: nothing stays
- * here. At a terminal the command gets one of its own. A thread a command: it waits for socket and child, and
- * ends both. */
+ * The service runs its own `probing` with the words it received; output and exit status go to the client.
+ * So do files that the command writes; files that it reads were sent along. If the client is at a
+ * terminal, the command gets a pseudo-terminal. Each command has a thread that moves frames between socket
+ * and job. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -34,7 +34,7 @@ enum { PATIENCE_MS = 30000, LOOK_MS = 100 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place {
     bool taken;
-    int socket; /* for the end */
+    int socket; /* shut down when the service ends */
     uid_t uid;  /* another user; 0: the service's own */
 } places[PB_SERVE_COMMANDS];
 static bool ending;
@@ -111,8 +111,8 @@ struct command {
     bool terminal, begun, gone;
     char peer[PB_AUDIT_PEER];
     struct pb_serve_job *job;          /* NULL: it does not run yet */
-    int wake;                          /* the job has something for us */
-    unsigned char early[PB_RELAY_MAX]; /* what came with the request's headers */
+    int wake;                          /* eventfd: the job has output, or has ended */
+    unsigned char early[PB_RELAY_MAX]; /* bytes received after the request's headers */
 };
 
 /* --- frames --- */
@@ -131,7 +131,7 @@ static int send_frame(struct command *c, enum pb_relay_kind kind, const void *by
     return r;
 }
 
-/* --- what comes --- */
+/* --- frames of the client --- */
 
 static int take_arguments(struct command *c, const char *bytes, size_t n)
 {
@@ -151,7 +151,7 @@ static int take_arguments(struct command *c, const char *bytes, size_t n)
     return 0;
 }
 
-/* A name that leads nowhere else. */
+/* A name without a path. */
 static bool is_plain_name(const char *name, size_t n)
 {
     return n && n < 128 && name[0] != '.' && !memchr(name, '/', n);
@@ -205,7 +205,7 @@ static int take_input(struct command *c, const char *bytes, size_t n)
             continue;
         }
         if (more <= 0)
-            return 0; /* it reads no more */
+            return 0; /* the command reads no more */
         at += (size_t)more;
     }
     return 0;
@@ -321,7 +321,7 @@ static void relay(struct command *c)
     }
 }
 
-/* --- its folder --- */
+/* --- files that it wrote --- */
 
 static void send_one_file(struct command *c, int folder, const char *name)
 {
@@ -347,7 +347,7 @@ static void send_files(struct command *c)
         closedir(dir);
 }
 
-/* All of them: which change something is not known here. */
+/* All commands: which of them change something is not known here. */
 static uint64_t begin_audit(struct command *c)
 {
     _cleanup_free_ char *line = NULL;
@@ -369,7 +369,7 @@ static void end_audit(struct command *c, uint64_t id, const struct pb_serve_job_
     char text[64] = "ok";
 
     if (!end->over || c->gone)
-        snprintf(text, sizeof(text), "ended, since the client left");
+        snprintf(text, sizeof(text), "ended: the client disconnected");
     else if (end->status)
         snprintf(text, sizeof(text), "exit status %d", end->status);
     pb_audit_end(c->s, id, text);
@@ -379,7 +379,7 @@ static void *run_command(void *arg)
 {
     struct command *c = arg;
     unsigned char status = 1;
-    static const char busy[] = "probing: the service runs as many commands as it may: try again\n";
+    static const char busy[] = "probing: the service runs too many commands; try again later\n";
     static const char bad[] = "probing: the service could not start the command\n";
 
     int r = take_place(c->relay.socket, &c->credentials), placed = r == 0;
@@ -415,8 +415,8 @@ static void *run_command(void *arg)
     return NULL;
 }
 
-/* Other users get nothing of the service's environment, nor its target. */
-static void say_served(struct command *c, struct MHD_Connection *connection)
+/* Not for other users: they get neither the service's environment nor its target. */
+static void set_served(struct command *c, struct MHD_Connection *connection)
 {
     const char *at = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, PB_RELAY_AT),
                *target = c->s->offer.target;
@@ -441,7 +441,7 @@ static void begin(void *cls, struct MHD_Connection *connection, void *con_cls, c
         c->handle = handle;
         c->relay = (struct pb_relay){socket, PATIENCE_MS, c->early, nearly};
         pb_audit_peer(connection, c->peer);
-        say_served(c, connection);
+        set_served(c, connection);
         c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         memcpy(c->early, early, nearly);
         if (c->wake >= 0 && pthread_create(&thread, NULL, run_command, c) == 0) {

@@ -16,11 +16,11 @@ struct pb_connection {
     int fd;
     uid_t uid;
     enum pb_connection_state state;
-    bool going;     /* it is shut down, and libmicrohttpd will close it */
-    uint64_t since; /* when it came into this state */
+    bool closing;   /* shut down; libmicrohttpd will close it */
+    uint64_t since; /* when it entered this state */
 };
 
-/* In the order in which they came into their states, the newest first. */
+/* Ordered by the time of the last change of state, newest first. */
 struct pb_connections {
     pthread_mutex_t lock;
     struct pb_connection *first, *last;
@@ -81,16 +81,16 @@ static void set_state(struct pb_connections *all, struct pb_connection *one, enu
 
 static void close_one(struct pb_connection *one)
 {
-    one->going = true;
+    one->closing = true;
     shutdown(one->fd, SHUT_RDWR);
 }
 
-/* Another user's connection takes the place of one of that user's, since that user's share is used up; one of
- * the service's own user takes any. */
+/* A connection of another user replaces one of the same user, whose share is used up; one of the service's
+ * own user replaces any. */
 static struct pb_connection *find_oldest(struct pb_connections *all, const struct pb_connection *fresh)
 {
     for (struct pb_connection *one = all->last; one; one = one->before)
-        if (one != fresh && !one->going && one->state != PB_CONNECTION_BUSY &&
+        if (one != fresh && !one->closing && one->state != PB_CONNECTION_BUSY &&
             (!fresh->uid || one->uid == fresh->uid))
             return one;
     return NULL;
@@ -101,8 +101,8 @@ static void make_room(struct pb_connections *all, struct pb_connection *fresh)
     unsigned n = 0, own = 0;
 
     for (const struct pb_connection *one = all->first; one; one = one->next) {
-        n += one != fresh && !one->going;
-        own += one != fresh && !one->going && one->uid == fresh->uid;
+        n += one != fresh && !one->closing;
+        own += one != fresh && !one->closing && one->uid == fresh->uid;
     }
     if (pb_credentials_may_take(fresh->uid, all->most, n, own))
         return;
@@ -170,7 +170,7 @@ void pb_connections_sweep(struct pb_connections *all)
     for (struct pb_connection *one = all->last; one; one = one->before) {
         if (pb_now_ns() - one->since < HEAD_MS * PB_NS_PER_MS)
             break;
-        if (one->state == PB_CONNECTION_HEAD && !one->going)
+        if (one->state == PB_CONNECTION_HEAD && !one->closing)
             close_one(one);
     }
     pthread_mutex_unlock(&all->lock);

@@ -1,8 +1,8 @@
-/* connections: how many one listener has, whose they are, and which one goes when places are short.
+/* connections: limits the connections of a listener, in all and for each user.
  *
- * Connections cost a client nothing, so nobody may have all of them: users of the machine have shares
- * (pb_credentials_may_take), a request's headers have a deadline, and where places are short the oldest
- * connection goes that waits for a request, or has shown no token. Any thread. */
+ * Connections cost a client nothing, so no client may take all: users of the machine have shares
+ * (pb_credentials_may_take), headers have a deadline, and when places are short the oldest connection
+ * without a request or without a token is closed. Any thread. */
 #pragma once
 
 #include <microhttpd.h>
@@ -21,7 +21,7 @@ enum pb_connection_state {
 struct pb_connections *pb_connections_new(unsigned most, bool is_unix);
 void pb_connections_free(struct pb_connections *all);
 
-/* How many libmicrohttpd may take: some more, since it closes those that go a moment later. */
+/* The limit for libmicrohttpd: higher than ours, since it closes connections a moment later. */
 unsigned pb_connections_limit(const struct pb_connections *all);
 /* For libmicrohttpd: a connection begins or ends. cls: struct pb_connections. */
 void pb_connections_notify(void *cls, struct MHD_Connection *c, void **socket_context,

@@ -73,8 +73,8 @@ struct becoming {
     gid_t gid;
 };
 
-/* Without the controlling terminal of root nobody can type into root's shell (TIOCSTI). A command that has a
- * session of its own keeps it: its terminal is one that the service has opened for it. */
+/* Leaves root's controlling terminal, into which a user could type with TIOCSTI. A command with its own
+ * session keeps it: its terminal is one that the service opened. */
 static int leave_session(const struct becoming *b)
 {
     (void)b;
@@ -83,8 +83,8 @@ static int leave_session(const struct becoming *b)
     return -errno;
 }
 
-/* A process possesses the keys of its session keyring whatever its user. Where keyctl is not there (a
- * kernel without it, a container's filter), it is not there for the command either. */
+/* A process keeps the keys of its session keyring after a change of user. Without keyctl (kernel option,
+ * seccomp filter of a container) the command cannot use them either. */
 static int leave_keyring(const struct becoming *b)
 {
     (void)b;
@@ -113,8 +113,8 @@ static int close_descriptors(const struct becoming *b)
     return 0;
 }
 
-/* By the kernel's own call: glibc's refuses two signals that it keeps for itself, and these too may have been
- * ignored by what started the service. */
+/* By the system call: glibc's sigaction refuses two signals that it reserves, and these too may be
+ * ignored. */
 static int reset_signals(const struct becoming *b)
 {
     static const uint64_t defaults[4]; /* the kernel's struct sigaction: SIG_DFL, no flags, no mask */
@@ -127,7 +127,7 @@ static int reset_signals(const struct becoming *b)
     return sigprocmask(SIG_SETMASK, &none, NULL) < 0 ? -errno : 0;
 }
 
-/* What root may have raised above what the kernel gives everybody. */
+/* Limits that root may have raised above the kernel's defaults. */
 static int lower_limits(const struct becoming *b)
 {
     static const struct {
@@ -153,7 +153,7 @@ static int lower_limits(const struct becoming *b)
     return 0;
 }
 
-/* No better turn at the CPU, at disks and when memory runs out than the user's other processes have. */
+/* No better CPU, I/O or OOM priority than the user's other processes. */
 static int lower_priority(const struct becoming *b)
 {
     enum { OF_PROCESS = 1 };
@@ -176,8 +176,8 @@ static int lower_priority(const struct becoming *b)
     return 0;
 }
 
-/* A process may use files of the folder that it is in even where the way there is closed to its user. The
- * folder that was made for this command is the user's. */
+/* A process may use its working directory even if the path to it is closed to its user. The folder made for
+ * the command belongs to the user. */
 static int leave_folder(const struct becoming *b)
 {
     struct stat st;
@@ -186,8 +186,8 @@ static int leave_folder(const struct becoming *b)
     return (stat(".", &st) == 0 && st.st_uid == b->uid) || chdir("/") == 0 ? 0 : -errno;
 }
 
-/* Of root's environment only what says how texts look. The rest is wiped: the memory becomes the user's
- * before the command replaces it. */
+/* Keeps variables of locale and terminal, and wipes the rest of root's environment: the user can read this
+ * memory before exec. */
 static int clear_environment(const struct becoming *b)
 {
     static const char *const kept[] = {"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"};

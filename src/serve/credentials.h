@@ -22,7 +22,7 @@ struct pb_credentials_text {
     char uid[16], gid[16];
 };
 
-/* Whose the other end of a unix socket is. False: another user's, and this is not a service of root's. */
+/* The user at the other end of a unix socket. False: another user, and this is not root's service. */
 bool pb_credentials_of_peer(int socket, struct pb_credentials *ret);
 
 /* The command line that runs argv as that user: argv itself for the service's own, else words, which is
@@ -30,9 +30,8 @@ bool pb_credentials_of_peer(int socket, struct pb_credentials *ret);
 char *const *pb_credentials_command(const struct pb_credentials *credentials, char *const *argv,
                                     char *words[PB_CREDENTIALS_WORDS], struct pb_credentials_text *text);
 
-/* Whether that user may have one more of so many places, of which so many are taken, own of them by that
- * user. The service's own user may have all. Others leave it a quarter, and each leaves as many free for the
- * rest as it has itself. */
+/* Whether a user may take one more of `places`, of which `taken` are in use, `own` of them by this user. The
+ * service's own user may take all. Others leave it a quarter, and each leaves as many free as it has. */
 bool pb_credentials_may_take(uid_t uid, unsigned places, unsigned taken, unsigned own);
 
 /* `probing-serve --as UID GID COMMAND ...`: becomes the command; the exit status where it cannot. */
@@ -40,6 +39,6 @@ int pb_credentials_become(int argc, char **argv);
 
 /* Gives a folder or file of the service's to that user. */
 int pb_credentials_give(const struct pb_credentials *credentials, int folder, const char *name);
-/* Opens a file that a command has written. A folder of another user may have anything in it by then: only a
- * file of that user's is opened, and nothing that would have the service wait. */
+/* Opens a file that a command wrote. Another user may have put anything in the folder: only a regular file of
+ * that user is opened, without blocking. */
 int pb_credentials_open(const struct pb_credentials *credentials, int folder, const char *name);

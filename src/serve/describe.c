@@ -57,7 +57,7 @@ static void put_params(FILE *out, const struct pb_offer *o, const struct pb_rout
     fputs("]", out);
 }
 
-/* A text with something in it and no NUL, which a command's words and SQL cannot have. */
+/* A text that is neither blank nor has a NUL, which arguments and SQL cannot have. */
 #define TEXT "{\"type\":\"string\",\"pattern\":\"^[^\\\\u0000]*[^\\\\s;\\\\u0000][^\\\\u0000]*$\"}"
 
 static void put_body(FILE *out, const struct pb_route *r)

@@ -1,4 +1,4 @@
-/* events: those who follow topics, and what they are sent. See events.h and events_impl.h. */
+/* events: subscribers, and what is sent to them. See events.h and events_impl.h. */
 #include "serve/events_impl.h"
 
 #include "base/cleanup.h"
@@ -53,7 +53,8 @@ static int add_topic(struct pb_events *ev, struct pb_subscriber *sub, const char
     return 0;
 }
 
-/* Where it goes on: behind the event that it saw last; a new one begins with the newest of each topic. */
+/* A subscriber continues after its last event (Last-Event-ID); a new one begins with the newest event of each
+ * topic. */
 static void set_places(const struct pb_events *ev, struct pb_subscriber *sub)
 {
     const char *last = sub->to.last_id;
@@ -111,7 +112,7 @@ int pb_events_subscribe(struct pb_events *ev, const struct pb_subscription *to, 
     return r;
 }
 
-/* The oldest event that it has not seen, over all its topics. */
+/* Takes the oldest event that was not sent yet, over all topics of the subscriber. */
 static bool take_next(struct pb_subscriber *sub)
 {
     struct pb_followed *from = NULL;
@@ -186,7 +187,7 @@ void pb_subscriber_leave(struct pb_subscriber *sub)
     pb_events_wake(ev);
 }
 
-/* --- its life --- */
+/* --- start and stop --- */
 
 static void write_names(struct pb_events *ev)
 {
@@ -230,7 +231,7 @@ void pb_events_end(struct pb_events *ev)
     pthread_mutex_lock(&ev->lock);
     ev->ending = true;
     for (struct pb_subscriber *sub = ev->subscribers; sub; sub = sub->next)
-        pb_subscriber_wake(sub); /* libmicrohttpd ends only where nobody is suspended */
+        pb_subscriber_wake(sub); /* libmicrohttpd cannot stop while a connection is suspended */
     pthread_mutex_unlock(&ev->lock);
     pb_events_wake(ev);
 }

@@ -2,8 +2,8 @@
  *
  * A topic is a route whose answer is asked for again and again: by one command for all subscribers, as
  * long as there are any. Its answers are events: each is written once, kept for a while, and shared by all
- * who send it. A subscriber is a place in that row of events, so one that reads slowly costs nothing and
- * misses what is no longer kept. One thread runs the commands of all topics. */
+ * who send it. A subscriber is a place in that row of events, so a slow one costs nothing and
+ * misses events that were dropped. One thread runs the commands of all topics. */
 #pragma once
 
 #include "serve/credentials.h"
@@ -19,25 +19,24 @@ struct pb_subscriber;
 
 #define PB_EVENTS_TOPICS 16 /* of one subscriber */
 
-/* Who reads: suspend is called where there is nothing to read now, resume when there is again, both under one
- * lock, so that no event is slept through. */
+/* A reader. suspend is called when there is nothing to read, resume when there is again, both under one lock,
+ * so that no wakeup is lost. */
 struct pb_subscription {
     const char *topics;  /* NAME or NAME:ID, separated by commas */
     const char *last_id; /* the last event that was seen, as Last-Event-ID has it; NULL: none */
     void (*suspend)(void *arg);
     void (*resume)(void *arg);
     void *arg;
-    struct pb_credentials
-        credentials; /* whose rights the commands have: other users have topics of their own */
+    struct pb_credentials credentials; /* whose rights the commands have: each user has separate topics */
 };
 
 int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *err);
-/* Ends all streams and commands; pb_subscriber_read says so from now on. */
+/* Ends all streams and commands; pb_subscriber_read returns 0 from now on. */
 void pb_events_end(struct pb_events *events);
 /* When all subscribers have left. */
 void pb_events_free(struct pb_events *events);
 
-/* -EINVAL: there is no such topic; -EBUSY: as many are followed as may be. */
+/* -EINVAL: there is no such topic; -EBUSY: too many topics. */
 int pb_events_subscribe(struct pb_events *events, const struct pb_subscription *to,
                         struct pb_subscriber **ret, struct pb_err *err);
 /* The next bytes of the stream; -EAGAIN: suspend was called; 0: the service ends. */

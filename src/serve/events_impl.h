@@ -18,7 +18,7 @@ struct pb_serve_job;
 struct pb_serve_jobs;
 struct pb_route;
 
-/* An event as it is sent, shared by all who send it. */
+/* An event as it is sent, shared by all subscribers. */
 struct pb_topic_event {
     unsigned refs;
     uint64_t number;
@@ -40,7 +40,7 @@ struct pb_topic {
     uint64_t due;
     char *document; /* what has come of an answer */
     size_t length;
-    char begin[2]; /* how the line that is coming begins, also where the answer is too long to be kept */
+    char begin[2]; /* the first bytes of the current line, also of an answer that is too long to store */
     size_t nbegin;
     bool too_long;
     bool answered;   /* the command has given an answer */
@@ -49,13 +49,13 @@ struct pb_topic {
 
 struct pb_events {
     struct pb_service *s;
-    struct pb_serve_jobs *jobs; /* its own: who follows something takes no place from those who ask */
+    struct pb_serve_jobs *jobs; /* a separate pool: topics take no places from requests */
     pthread_mutex_t lock;       /* topics, their events, subscribers; under it libmicrohttpd's are taken */
     pthread_t thread;
     int wake;
     bool ending;
     uint64_t numbers; /* of events so far; the thread's alone */
-    char boot[17];    /* events of another life of the service have other names */
+    char boot[17];    /* ids of events of an earlier run of the service differ */
     struct pb_topic *topics;
     unsigned ntopics;
     char names[256]; /* of all topics that there are, for a person */
@@ -64,7 +64,7 @@ struct pb_events {
 
 struct pb_followed {
     struct pb_topic *topic;
-    uint64_t after; /* the number of the last event that was sent, or is not wanted */
+    uint64_t after; /* the number of the last event that was sent or skipped */
 };
 
 struct pb_subscriber {

@@ -34,7 +34,7 @@ static bool is_our_host(const struct pb_gate *gate, const struct pb_request_head
     return k->local && host_is(host, k->local);
 }
 
-/* A page of ours has the Origin scheme://HOST with the Host that it asks. */
+/* Our own page has the Origin scheme://HOST of the Host that it sends. */
 static bool is_own_origin(const char *origin, const char *host)
 {
     static const char *const schemes[] = {"http://", "https://"};
@@ -52,7 +52,7 @@ static bool only_reads(const struct pb_request_headers *k)
     return !k->upgrade && (strcmp(k->method, "GET") == 0 || strcmp(k->method, "HEAD") == 0);
 }
 
-/* Takes as long for every guess of the same length. */
+/* Constant time for all guesses of a length. */
 static bool same_token(const char *want, const char *text, size_t n)
 {
     unsigned char differs = strlen(want) == n ? 0 : 1;
@@ -92,7 +92,7 @@ static bool is_basic(const char *want, const char *text)
     return colon && same_token(want, colon + 1, n - (size_t)(colon + 1 - plain));
 }
 
-/* Of whatever port: what counts is the value. */
+/* The name has the port of a service; any port is accepted, the value decides. */
 static bool is_in_cookie(const struct pb_gate *gate, const char *cookie)
 {
     size_t n = strlen(PB_GATE_COOKIE);
@@ -127,9 +127,8 @@ static bool has_own_token(const struct pb_gate *gate, const struct pb_request_he
     return has_token_argument(gate, k);
 }
 
-/* A browser adds the cookie also to what pages at other ports of this host ask for: whatever changes
- * something must come from our own page, and what only reads from there or from a person who follows a
- * link. */
+/* Browsers send the cookie also with requests of pages at other ports of this host. So changes must come from
+ * our own page, and reads from our page or from a link that a person follows. */
 static bool is_from_own_page(const struct pb_request_headers *k)
 {
     bool own = k->site ? strcmp(k->site, "same-origin") == 0 : k->origin && is_own_origin(k->origin, k->host);
@@ -174,7 +173,8 @@ bool pb_gate_is_open(const char *path)
 unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_headers *k, const char **ret_why)
 {
     if (k->doubled || (k->length && k->chunked)) {
-        *ret_why = "a header that may stand once stands twice, or the length is told in two ways";
+        *ret_why = "a header appears twice that may appear once, or both Content-Length and "
+                   "Transfer-Encoding are given";
         return 400;
     }
     if (!k->host || !is_our_host(gate, k)) {
@@ -200,7 +200,7 @@ unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_heade
             return 401;
     }
     if (k->length && is_too_long(gate, k->length)) {
-        *ret_why = "the body is longer than this service takes";
+        *ret_why = "the body is too long (1 MB at most)";
         return 413;
     }
     return 0;

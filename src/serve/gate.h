@@ -1,5 +1,5 @@
-/* gate: the one door of the service. Every request passes it before anything looks at its path, so that no
- * resource can forget a check.
+/* gate: the access checks. Every request passes them before its path is looked at, so that no resource can
+ * forget one.
  *
  * A page of some other site that runs in the user's browser must get nothing (Host ends DNS rebinding, Origin
  * and Sec-Fetch-Site end forged requests), and neither must another user of the node (token). No state, any
@@ -20,17 +20,17 @@ struct pb_gate {
     uint64_t body_max;
 };
 
-/* What is looked at of a request; texts that it lacks are NULL. */
+/* The headers and arguments that are checked; NULL: absent. */
 struct pb_request_headers {
     const char *method, *path;
-    const char *local; /* the address that the client has connected to; an address cannot be made to lead
-                        * elsewhere, as a name can */
+    const char *local; /* the address that the client connected to; DNS rebinding redirects names, not
+                        * addresses */
     const char *host, *origin, *site, *mode; /* Host, Origin, Sec-Fetch-Site, Sec-Fetch-Mode */
     const char *accept;
     const char *authorization, *token_header, *cookie, *token_argument;
     const char *length; /* Content-Length */
     bool chunked, upgrade;
-    bool doubled; /* a header stands twice that decides where a request ends or whom it is for */
+    bool doubled; /* a header appears twice that frames or routes the request */
 };
 
 /* 0, or the HTTP status of the refusal, with a sentence in *ret_why. */

@@ -1,7 +1,7 @@
-/* home: the folder of the user's service, which tells its pid, its address and its token. See service.h.
+/* home: the folder of the user's service, with its pid, address and token. See service.h.
  *
- * lock (held as long as it lives, with its pid), address, token, audit: all 0600, in a folder that only the
- * user can have made. */
+ * Files: lock (has the pid, locked while the service runs), address, token, audit. All are 0600, in a
+ * folder of mode 0700 of the user. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/own_folder.h"
@@ -58,7 +58,7 @@ static bool is_entry(const struct dirent *e)
     return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
 }
 
-/* Folders below a folder come up beside it, so that no depth of them is too much. */
+/* Moves subfolders up beside the folder, so that nesting may have any depth. */
 static void take_apart(int top, const char *name, int *most)
 {
     int fd = openat(top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -79,11 +79,11 @@ static void take_apart(int top, const char *name, int *most)
 
 void pb_home_remove(const char *folder)
 {
-    int most = 10000; /* others wait meanwhile; the next start of the service removes more */
+    int most = 10000; /* a limit, since others wait; the next start of the service removes the rest */
     DIR *dir = opendir(folder);
     bool any = dir;
 
-    /* Another user's command may have left a process that goes on to put files there. */
+    /* Takes the folder away from another user, whose leftover process may still write there. */
     if (dir && fchown(dirfd(dir), geteuid(), getegid()) == 0)
         fchmod(dirfd(dir), 0700);
     while (any && most > 0) {
@@ -102,7 +102,7 @@ void pb_home_remove(const char *folder)
     rmdir(folder);
 }
 
-/* What a service that was killed has left. */
+/* Folders of commands of a service that was killed. */
 static void remove_leftovers(const struct pb_service *s)
 {
     char path[PB_SERVE_PATH + 300];
@@ -117,7 +117,7 @@ static void remove_leftovers(const struct pb_service *s)
         closedir(dir);
 }
 
-/* 0: it is not written yet. */
+/* 0: not written yet. */
 static pid_t read_pid(int folder)
 {
     char text[32];

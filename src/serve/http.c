@@ -1,7 +1,7 @@
-/* http: connections to requests: the gate, then a route. See service.h and request.h.
+/* http: takes in requests, checks them (gate.h), and runs their routes. See service.h and request.h.
  *
- * libmicrohttpd calls pb_http_request once with the headers, then for each piece of the body, then at its
- * end; after a suspended connection was resumed it calls the last one again. */
+ * libmicrohttpd calls pb_http_request with the headers, with each piece of the body, and at its end; the last
+ * call is repeated when a suspended connection is resumed. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -67,7 +67,7 @@ static enum MHD_Result start_events(struct pb_request *q)
 
 /* --- the clock, for a cluster --- */
 
-/* 1: that was the question, and *ret is the answer. */
+/* 1: the body asks for the clock; *ret is the answer. */
 static int answer_clock(struct pb_request *q, int64_t received_ns, enum MHD_Result *ret)
 {
     struct pb_answer_writer w = {.fd = -1};
@@ -175,8 +175,8 @@ static enum MHD_Result look_at_header(void *cls, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
-/* A unix socket asks for no token: its peer is the user, or root. A service of root's answers everybody who
- * gets to one, each with that user's own rights. */
+/* A unix socket needs no token: its peer is the user, or root. Root's service answers every peer, with the
+ * peer's rights. */
 static bool is_known_peer(struct MHD_Connection *c, struct pb_credentials *ret)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -221,14 +221,14 @@ static enum MHD_Result begin_request(struct listener *l, struct MHD_Connection *
     *ret = calloc(1, sizeof(**ret));
     if (!*ret)
         return MHD_NO;
-    /* Who has shown no token has nothing that others must leave open. */
+    /* Without a token a connection may be closed when others need its place. */
     pb_connections_set(l->connections, c,
                        gate->token[0] && pb_gate_is_open(path) ? PB_CONNECTION_IDLE : PB_CONNECTION_BUSY);
     (*ret)->s = l->s;
     (*ret)->connection = c;
     (*ret)->credentials = credentials;
     (*ret)->offer = l->s->offer;
-    if (credentials.uid) { /* what root has chosen is not for others */
+    if (credentials.uid) { /* root's own choices */
         (*ret)->offer.target = (*ret)->offer.cores = NULL;
         (*ret)->offer.others = true;
     }
@@ -259,16 +259,15 @@ static enum MHD_Result pb_http_request(void *cls, struct MHD_Connection *c, cons
         return begin_request(cls, c, path, method, (struct pb_request **)con_cls);
     if (*data_length) {
         take_body(q, data, *data_length);
-        q->came += *data_length;
+        q->received += *data_length;
         *data_length = 0;
-        /* A body without a length, of which the end is not in sight: its client learns by the closed
-         * connection. */
-        return q->came > (uint64_t)PB_SERVE_BODY_MAX * 8 ? MHD_NO : MHD_YES;
+        /* A chunked body far beyond the limit: the client sees a closed connection. */
+        return q->received > (uint64_t)PB_SERVE_BODY_MAX * 8 ? MHD_NO : MHD_YES;
     }
     if (q->job)
         return pb_request_answer(q);
     if (q->too_long)
-        return pb_answer_error(c, 413, "the body is longer than this service takes", NULL);
+        return pb_answer_error(c, 413, "the body is too long (1 MB at most)", NULL);
     return dispatch(q, path, method);
 }
 
@@ -307,7 +306,7 @@ static void *begin_head(void *cls, const char *uri, struct MHD_Connection *c)
 
 /* --- listeners --- */
 
-/* Of each listener, so that all of them leave descriptors for commands. */
+/* For each listener. The other descriptors are for commands. */
 static unsigned most_connections(void)
 {
     enum { LEAST = 16, LISTENERS = 3, FOR_OTHERS = 512 };
@@ -358,8 +357,8 @@ int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_d
                                  begin_head, l, MHD_OPTION_ARRAY, l->cert ? tls : tls + 2, MHD_OPTION_END);
     if (!l->daemon) {
         free_listener(l);
-        return pb_fail(err, -EIO, "the HTTP server does not start%s",
-                       at->cert ? " (are certificate and key right?)" : "");
+        return pb_fail(err, -EIO, "cannot start the HTTP server%s",
+                       at->cert ? " (check --cert and --key)" : "");
     }
     *ret_daemon = l;
     return 0;

@@ -27,9 +27,9 @@ enum {
     BUFFER = 256 * 1024,
     LOOK_MS = 100,
     GRACE_MS = 1000,
-    UNREAD_MS = 2000, /* so long a client may leave its buffer full while others wait */
+    UNREAD_MS = 2000, /* how long a client may leave its buffer full while jobs are queued */
     QUEUE = 256,
-    OTHERS = 16 /* jobs of one other user, waiting or not */
+    OTHERS = 16 /* jobs of one other user, queued or not */
 };
 
 static void wake(struct pb_serve_jobs *jobs)
@@ -40,13 +40,13 @@ static void wake(struct pb_serve_jobs *jobs)
 
 static void watch(struct pb_serve_job *job, int fd)
 {
-    /* A pidfd stays readable from the end of the process on, and it may be long until that can be reaped. */
+    /* Edge-triggered: a pidfd stays readable from the exit on, and reaping may take long. */
     struct epoll_event e = {.events = fd == job->pidfd ? EPOLLIN | EPOLLET : EPOLLIN, .data.ptr = job};
     epoll_ctl(job->jobs->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* Closing alone does not end events: a child has copies of all descriptors for a moment after start_program,
- * and an event that comes then is about a job that may be freed. */
+/* Closing alone does not end events: between fork and exec a child has copies of all descriptors, and an
+ * event of such a copy would name a job that is freed. */
 static void close_watched(struct pb_serve_job *job, int *fd)
 {
     if (*fd < 0)
@@ -58,7 +58,7 @@ static void close_watched(struct pb_serve_job *job, int *fd)
 
 /* --- what the thread does, with the lock held --- */
 
-static void tell(struct pb_serve_job *job)
+static void resume_reader(struct pb_serve_job *job)
 {
     if (job->waiting && !job->released) {
         job->waiting = false;
@@ -83,8 +83,8 @@ static void take_stream(struct pb_serve_job *job, struct pb_job_pipe *s)
     while (s->fd >= 0 && (s->end < s->size || !kept)) {
         bool room = s->end < s->size;
         ssize_t n = read(s->fd, room ? s->buffer + s->end : rest, room ? s->size - s->end : sizeof(rest));
-        /* All that it printed was in the pipe when it ended. A process that it has left behind, which the
-         * kernel cannot end or another user's rights protect, may hold the pipe as long as it likes. */
+        /* All output was in the pipe when the child ended. A leftover process that cannot be killed may hold
+         * the pipe open. */
         if (n <= 0 && (n == 0 || errno != EAGAIN || !job->pid))
             end_stream(job, s);
         if (n <= 0)
@@ -97,11 +97,10 @@ static void take_stream(struct pb_serve_job *job, struct pb_job_pipe *s)
         epoll_ctl(job->jobs->epoll, EPOLL_CTL_DEL, s->fd, NULL);
     }
     if (s->end > s->start && kept)
-        tell(job);
+        resume_reader(job);
 }
 
-/* SIGTERM, then SIGKILL. What is there still after both is a process that the kernel cannot end, or that
- * its user traces. */
+/* SIGTERM, then SIGKILL. A child that survives both hangs in the kernel or is traced by its user. */
 static void end_child(struct pb_serve_job *job)
 {
     if (!job->pid || job->lost)
@@ -123,16 +122,14 @@ static void look_for_end(struct pb_serve_job *job)
     close_watched(job, &job->pidfd);
 }
 
-/* libmicrohttpd does not look at a connection that waits for us. One that the client has closed for sending
- * alone is not closed. */
+/* libmicrohttpd does not poll a suspended connection. A half-closed one is still open. */
 static bool has_left(const struct pb_serve_job *job)
 {
     struct pollfd p = {.fd = job->client};
     return job->client > 0 && !job->released && poll(&p, 1, 0) > 0;
 }
 
-/* all: it is looked at even if nothing has happened to it. True: no request uses it any more, and it is
- * reaped where that can be. */
+/* Advances one job. all: also if no event came for it. True: it is released and can be freed. */
 static bool step(struct pb_serve_job *job, uint64_t now, bool all)
 {
     bool left = all && !job->over && has_left(job);
@@ -141,7 +138,7 @@ static bool step(struct pb_serve_job *job, uint64_t now, bool all)
         job->jobs->queued--;
         job->over = true;
         job->status = 1;
-        tell(job);
+        resume_reader(job);
     }
     if (!job->over && !job->queued && (job->look || all)) {
         job->look = false;
@@ -153,7 +150,7 @@ static bool step(struct pb_serve_job *job, uint64_t now, bool all)
             job->late = job->late || (!job->released && !left);
             end_child(job);
         }
-        /* What another user's command has left may hold its output for as long as it likes. */
+        /* A leftover process of another user's command may hold the pipe open. */
         const struct pb_job_pipe *out = &job->streams[PB_SERVE_JOB_OUTPUT],
                                  *errors = &job->streams[PB_SERVE_JOB_ERRORS];
         bool late = now >= job->deadline && !out->paused;
@@ -162,7 +159,7 @@ static bool step(struct pb_serve_job *job, uint64_t now, bool all)
         if ((!job->pid || job->lost) && (ended || given_up)) {
             job->dropped = job->dropped || out->fd >= 0;
             job->over = true;
-            tell(job);
+            resume_reader(job);
         }
     }
     return job->over && job->released && (!job->pid || job->jobs->ending);
@@ -184,7 +181,7 @@ static void free_job(struct pb_serve_job *job)
     free(job);
 }
 
-/* Buffers are made once it runs: jobs that wait are many, and looked through often. */
+/* Allocated when the job starts: there may be many queued jobs. */
 static bool make_buffers(struct pb_serve_job *job)
 {
     for (int i = 0; i < 2; i++)
@@ -209,7 +206,7 @@ static int start_child(struct pb_serve_job *job, const struct pb_serve_job_plan 
     return 0;
 }
 
-/* A file that a command has written lies on the disk, and does not count. */
+/* The file of a command is on disk and does not count. */
 static bool has_unread(const struct pb_serve_job *job)
 {
     const struct pb_job_pipe *out = &job->streams[PB_SERVE_JOB_OUTPUT];
@@ -217,7 +214,7 @@ static bool has_unread(const struct pb_serve_job *job)
     return !job->queued && out->end > out->start && !job->file[0];
 }
 
-/* Whether that user gets a place now. */
+/* Whether the user may start a job now. */
 static bool has_room(const struct pb_serve_jobs *jobs, bool query, uid_t uid)
 {
     unsigned n = 0, queries = 0, own = 0, own_queries = 0;
@@ -243,8 +240,7 @@ static unsigned count_running(const struct pb_serve_jobs *jobs, uid_t uid)
     return n;
 }
 
-/* Of the queued jobs that there is room for one of the user with the fewest running; of that user's the
- * oldest. The list is newest first. */
+/* The oldest queued job that fits now, of the user with the fewest running jobs. The list is newest first. */
 static struct pb_serve_job *next_queued(struct pb_serve_jobs *jobs)
 {
     struct pb_serve_job *next = NULL;
@@ -264,7 +260,7 @@ static struct pb_serve_job *next_queued(struct pb_serve_jobs *jobs)
     return next;
 }
 
-/* Whether the job's user has another one that waits. */
+/* Whether its user has a queued job. */
 static bool holds_up_own(const struct pb_serve_job *job)
 {
     for (const struct pb_serve_job *other = job->jobs->first; other; other = other->next)
@@ -273,11 +269,11 @@ static bool holds_up_own(const struct pb_serve_job *job)
     return false;
 }
 
-/* Others wait for a place: the client that has read nothing for the longest loses its command, and a query
- * that it holds up its worker. A user who waits for places of that user's own costs nobody else one. */
+/* Jobs are queued: ends the job whose client has not read for longest. A stalled query frees its SQL worker
+ * too. Jobs that only wait for their own user's share end no job of others. */
 static void drop_unread(struct pb_serve_jobs *jobs, uint64_t now)
 {
-    const uid_t nobody = (uid_t)-1; /* who has no place yet */
+    const uid_t nobody = (uid_t)-1; /* a user without jobs */
     struct pb_serve_job *unread = NULL;
     bool full = !has_room(jobs, false, nobody), full_queries = !has_room(jobs, true, nobody);
 
@@ -306,7 +302,7 @@ static void start_queued(struct pb_serve_jobs *jobs)
         if (start_child(next, &next->plan) < 0) {
             next->over = true;
             next->status = 127;
-            tell(next);
+            resume_reader(next);
         }
         pb_serve_job_free_plan(next);
     }
@@ -325,7 +321,7 @@ static void *run_thread(void *arg)
         uint64_t now = pb_now_ns();
         bool all = jobs->ending || now - looked >= LOOK_MS * PB_NS_PER_MS;
         looked = all ? now : looked;
-        for (int i = 0; i < n; i++) /* none was freed since: this thread does that */
+        for (int i = 0; i < n; i++) /* still allocated: only this thread frees jobs */
             if (events[i].data.ptr)
                 ((struct pb_serve_job *)events[i].data.ptr)->look = true;
         for (struct pb_serve_job **at = &jobs->first; *at;) {
@@ -381,7 +377,7 @@ int pb_serve_jobs_new(const char *folder, unsigned most, unsigned queries, struc
         close(jobs->wake);
         pthread_mutex_destroy(&jobs->lock);
         free(jobs);
-        return pb_fail(err, r, "the service cannot be started: %s", strerror(-r));
+        return pb_fail(err, r, "cannot start the service: %s", strerror(-r));
     }
     *ret = jobs;
     return 0;
@@ -434,7 +430,7 @@ static int make_folder(struct pb_serve_job *job, const struct pb_serve_job_plan 
     return r;
 }
 
-/* Another user's jobs, so that one of them leaves places to the rest. */
+/* Limits the jobs of one other user. */
 static bool has_enough(const struct pb_serve_jobs *jobs, uid_t uid)
 {
     unsigned n = 0;
@@ -463,7 +459,7 @@ int pb_serve_job_start(struct pb_serve_jobs *jobs, const struct pb_serve_job_pla
     pthread_mutex_lock(&jobs->lock);
     bool busy = jobs->ending || jobs->queued == QUEUE || has_enough(jobs, plan->credentials.uid);
     int r = busy ? -EBUSY : make_folder(job, plan);
-    /* Whatever waits was looked at when a place came free: it waits for a place that this one cannot take. */
+    /* Queued jobs were considered when a place came free: they wait for places that this one cannot take. */
     if (r == 0 && !has_room(jobs, plan->query, plan->credentials.uid) && plan->dialog) {
         r = -EBUSY;
     } else if (r == 0 && !has_room(jobs, plan->query, plan->credentials.uid)) {
@@ -486,7 +482,7 @@ int pb_serve_job_start(struct pb_serve_jobs *jobs, const struct pb_serve_job_pla
     free_job(job);
     if (r == -EBUSY)
         return pb_fail(err, r, "too many commands are running; try again later");
-    return pb_fail(err, r, "the command cannot be started: %s", strerror(-r));
+    return pb_fail(err, r, "cannot start the command: %s", strerror(-r));
 }
 
 /* With the lock held. */

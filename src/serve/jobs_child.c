@@ -18,7 +18,7 @@ enum { QUERY_NICE = 10 };
 
 /* --- the child --- */
 
-/* The input as a file of its own, which nobody has to feed. */
+/* The input as a memfd: nothing has to write it while the child runs. */
 static int open_input(const struct pb_serve_job_plan *plan)
 {
     if (!plan->input)
@@ -37,7 +37,7 @@ static int open_input(const struct pb_serve_job_plan *plan)
     return fd;
 }
 
-/* The service's side of a pipe does not wait. */
+/* The service's end is nonblocking. */
 static int open_pipe(int ret[2], int own)
 {
     if (pipe2(ret, O_CLOEXEC) < 0) {
@@ -117,16 +117,17 @@ int pb_serve_job_spawn(struct pb_serve_job *job, const struct pb_serve_job_plan 
         job->pid = 0;
         return r;
     }
-    /* A crowd of them takes no turn from short questions. Not set by the child, for which we wait. */
+    /* Many queries must not delay short commands. Set here and not by the child, which delays us until
+     * exec. */
     if (job->query)
         setpriority(PRIO_PROCESS, (id_t)job->pid, QUERY_NICE);
     job->pidfd = (int)syscall(SYS_pidfd_open, job->pid, 0);
     return 0;
 }
 
-/* --- what waits --- */
+/* --- queued jobs --- */
 
-/* What a plan points to belongs to the caller, and is gone when it is this one's turn. */
+/* A queued job needs copies: the plan's texts are the caller's. */
 int pb_serve_job_copy_plan(struct pb_serve_job *job, const struct pb_serve_job_plan *plan)
 {
     size_t n = 0;

@@ -13,7 +13,7 @@ struct pb_serve_jobs {
     pthread_mutex_t lock; /* of this and of every job */
     pthread_t thread;
     struct pb_serve_job *first;
-    unsigned most, queries, queued; /* queries: as many of those that run may be */
+    unsigned most, queries, queued; /* most, queries: limits of running jobs and queries */
     int epoll, wake;
     bool ending;
     char folder[PB_JOB_FOLDER];
@@ -34,19 +34,19 @@ struct pb_serve_job {
     int pidfd, in; /* -1: none */
     /* By enum pb_serve_job_stream. Without a dialog the errors are for pb_serve_job_result. */
     struct pb_job_pipe streams[2];
-    bool queued; /* it waits until another one is given back, with its plan: */
+    bool queued; /* it waits for a place, with its plan: */
     struct pb_serve_job_plan plan;
     struct pb_credentials credentials;
     bool query, dialog;
     bool released, waiting, late, silent, over;
-    bool lost;        /* it has not ended though it was killed: it has no place any longer, and is reaped when
-                       * it can be */
-    unsigned signals; /* that it was sent to end it */
-    bool look;        /* something has happened to it; without that it is looked at every LOOK_MS */
-    bool dropped;     /* its output is not kept any longer, since nobody reads it */
+    bool lost;        /* it was killed and has not ended: it takes no place any more, and is reaped when it
+                       * ends */
+    unsigned signals; /* signals sent to end it */
+    bool look;        /* an event came for it; else it is checked every LOOK_MS */
+    bool dropped;     /* its output was dropped, since its client does not read */
     uint64_t deadline;
     int client;
-    uint64_t moved; /* when something was read, or came into the empty buffer */
+    uint64_t moved; /* when the client last read, or output arrived in the empty buffer */
     int status;
     void (*resume)(void *arg);
     void *arg;

@@ -1,12 +1,12 @@
-/* login: see service.h. The address with the token becomes one without it and a cookie, so that the token
- * stands neither in the browser's history nor in a picture of the screen. */
+/* login: see service.h. Redirects the link with the token to the same address without it, and sets a cookie:
+ * the token shows neither in the browser's history nor on a screenshot. */
 #include "serve/answer.h"
 #include "serve/service.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* All but what is unreserved is escaped; a slash stays one in a path. */
+/* Percent-encodes all but unreserved characters and those in kept. */
 static void put_escaped(FILE *out, const char *text, const char *kept)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
@@ -49,7 +49,7 @@ enum MHD_Result pb_login(struct MHD_Connection *c, const struct pb_gate *gate, c
 
     if (!out)
         return MHD_NO;
-    /* With two slashes in front it would be the address of another host. */
+    /* "//HOST" would redirect to another host. */
     putc('/', out);
     put_escaped(out, path + strspn(path, "/"), "/");
     MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, put_argument, &(struct arguments){out, '?'});

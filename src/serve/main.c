@@ -94,7 +94,7 @@ static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_u
     if (r < 0) {
         if (fd >= 0)
             close(fd);
-        return pb_fail(err, r, "nothing can listen at %s: %s", o->address ? o->address : "127.0.0.1",
+        return pb_fail(err, r, "cannot listen at %s: %s", o->address ? o->address : "127.0.0.1",
                        strerror(-r));
     }
     n = sizeof(at);
@@ -103,15 +103,16 @@ static int listen_tcp(const struct options *o, struct pb_service *s, char *ret_u
                 NI_NUMERICHOST | NI_NUMERICSERV);
     snprintf(bound, sizeof(bound), "%s", host);
     add_name(s, bound);
-    /* At all addresses it is the machine's name that others ask for. */
+    /* Listening at all addresses: other machines use this one's name. */
     bool named = is_wildcard(&at) && gethostname(name, sizeof(name) - 1) == 0;
     if (named)
         add_name(s, name);
     snprintf(ret_url, size, at.ss_family == AF_INET6 && !named ? "%s://[%s]:%s" : "%s://%s:%s",
              o->cert ? "https" : "http", named ? name : host, port);
     if (!pb_is_loopback((const struct sockaddr *)&at) && !o->cert)
-        fprintf(stderr, "probing: serve: beyond this machine and without TLS the token can be read on the "
-                        "way (--cert and --key, or ssh -L)\n");
+        fprintf(stderr,
+                "probing: serve: other machines reach this address without TLS, so the token can be read on "
+                "the network (use --cert and --key, or ssh -L)\n");
     return fd;
 }
 
@@ -122,14 +123,14 @@ static int listen_unix(const struct pb_service *s, struct pb_err *err)
 
     /* By the folder's descriptor: a socket's name has room for 107 characters only. */
     snprintf(at.sun_path, sizeof(at.sun_path), "/proc/self/fd/%d/socket", folder);
-    unlinkat(folder, "socket", 0); /* the lock is ours: whoever made it is gone */
+    unlinkat(folder, "socket", 0); /* we hold the lock: the service that made it has ended */
     int fd = folder < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, PB_SERVE_WAITING) < 0)
-        return pb_fail(err, -errno, "%s/socket cannot be made: %s", s->folder, strerror(errno));
+        return pb_fail(err, -errno, "cannot create %s/socket: %s", s->folder, strerror(errno));
     return fd;
 }
 
-/* A socket for every user (credentials.h: what each may do). One left by another service is removed. */
+/* A socket for all users: credentials.h has what each may do there. A leftover socket is removed. */
 static int listen_shared(const char *path, struct pb_err *err)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -145,7 +146,7 @@ static int listen_shared(const char *path, struct pb_err *err)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 || chmod(path, 0666) < 0 ||
         listen(fd, PB_SERVE_WAITING) < 0)
-        return pb_fail(err, -errno, "%s cannot be made: %s", path, strerror(errno));
+        return pb_fail(err, -errno, "cannot create %s: %s", path, strerror(errno));
     return fd;
 }
 
@@ -162,7 +163,7 @@ static int find_program(struct pb_service *s, struct pb_err *err)
                          s->program);
 }
 
-static void say_address(const char *url, const struct pb_service *s)
+static void print_address(const char *url, const struct pb_service *s)
 {
     printf("%s/?token=%s\n", url, s->gate.token);
     fflush(stdout);
@@ -176,7 +177,8 @@ static void leave_terminal(int ready)
     close(ready);
 }
 
-/* Those that ask for the end. One that is ignored on entry (nohup, a shell's background job) does not. */
+/* The signals that end the service. One that was ignored at the start (nohup, a background job of a shell)
+ * stays ignored. */
 static void take_end_signals(sigset_t *ret)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -189,7 +191,7 @@ static void take_end_signals(sigset_t *ret)
     sigprocmask(SIG_BLOCK, ret, NULL);
 }
 
-/* Until a signal asks for the end. */
+/* Runs until a signal ends it. */
 static int serve(struct pb_service *s, const struct options *o, int ready, struct pb_err *err)
 {
     char url[256];
@@ -222,7 +224,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         r = pb_autorecord_new(s, &o->watch, &watch, err);
     if (r == 0) {
         pb_home_set_address(s, url);
-        say_address(url, s);
+        print_address(url, s);
         if (ready >= 0)
             leave_terminal(ready);
         while (sigtimedwait(&signals, NULL, &(struct timespec){.tv_sec = 1}) < 0) {
@@ -251,20 +253,20 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     return r;
 }
 
-/* In the background, once it listens: its output until then is ours. */
+/* Forks, and returns when the child listens. Until then the child prints to our output. */
 static int serve_in_background(struct pb_service *s, const struct options *o, struct pb_err *err)
 {
     int ready[2];
     char byte;
 
     if (pipe2(ready, O_CLOEXEC) < 0)
-        return pb_fail(err, -errno, "a pipe cannot be made: %s", strerror(errno));
+        return pb_fail(err, -errno, "cannot create a pipe: %s", strerror(errno));
     pid_t pid = pb_process_fork(0);
     if (pid < 0)
-        return pb_fail(err, pid, "no process can be started: %s", strerror(-pid));
+        return pb_fail(err, pid, "cannot fork: %s", strerror(-pid));
     if (pid > 0) {
         close(ready[1]);
-        return read(ready[0], &byte, 1) == 1 ? 0 : 1; /* the child has said why */
+        return read(ready[0], &byte, 1) == 1 ? 0 : 1; /* the child has printed the error */
     }
     setsid();
     int r = serve(s, o, ready[1], err);

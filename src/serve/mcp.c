@@ -156,7 +156,7 @@ struct message {
     uint32_t params;
 };
 
-/* A value as the word that it becomes; NULL: it is nothing that could be one. */
+/* A string, number or boolean as text; NULL: another kind of value. */
 static const char *value_of(struct message *m, uint32_t node)
 {
     bool plain = node && (m->j.nodes[node].kind == '"' || m->j.nodes[node].kind == 0);
@@ -296,11 +296,11 @@ static void answer_method(struct message *m, const char *method, struct pb_mcp_r
         fputs("\"result\":{}}\n", out);
     } else {
         ret->status = 404;
-        put_error(out, ret->id, -32601, "there is no such method");
+        put_error(out, ret->id, -32601, "method not found");
     }
 }
 
-/* Of the names of methods, as /openapi.json has them. */
+/* Letters of method names, as /openapi.json has them. */
 #define METHOD_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_/"
 
 static void answer(struct message *m, struct pb_mcp_reply *ret, FILE *out)
@@ -316,12 +316,12 @@ static void answer(struct message *m, struct pb_mcp_reply *ret, FILE *out)
     ret->status = 400;
     if (!method || m->j.nodes[method].kind != '"' || pb_json_text(&m->j, method, name, sizeof(name)) <= 0 ||
         strspn(name, METHOD_LETTERS) != strlen(name)) {
-        put_error(out, ret->id, -32600, "this is no message of JSON-RPC");
+        put_error(out, ret->id, -32600, "not a JSON-RPC message");
     } else if (m->request->version && !is_version(m->request->version)) {
-        put_error(out, ret->id, -32022, "this version of the protocol is not known (server/discover)");
+        put_error(out, ret->id, -32022, "unsupported protocol version (server/discover lists them)");
     } else if (!is_header_right(m->request->method, m, method) ||
                !is_header_right(m->request->name, m, pb_json_get(&m->j, m->params, "name"))) {
-        put_error(out, ret->id, -32020, "a header says something else than the message");
+        put_error(out, ret->id, -32020, "HTTP headers and JSON-RPC message disagree");
     } else if (!ret->id) {
         ret->status = 202; /* a notification */
     } else {
@@ -342,7 +342,7 @@ int pb_mcp_take(const struct pb_mcp_request *request, struct pb_mcp_reply *ret)
         return -ENOMEM;
     }
     if (pb_json_parse(request->body, request->length, &m.j) < 0) {
-        put_error(out, NULL, -32700, "the body is no JSON");
+        put_error(out, NULL, -32700, "the body is not JSON");
     } else {
         m.params = pb_json_get(&m.j, 1, "params");
         answer(&m, ret, out);

@@ -1,8 +1,8 @@
-/* mcp: the Model Context Protocol: what an assistant may ask, as tools over the commands of this program: the
- * table of routes says which (routes.h).
+/* mcp: the Model Context Protocol. The tools of an assistant run commands of this program; the table of
+ * routes has them (routes.h).
  *
  * One POST a message, no sessions: `initialize` (2025-11-25) and `server/discover` (2026-07-28) are both
- * answered. Tools that change a process are there only where the service was told so. Any thread. */
+ * answered. Tools that change a process need serve --mcp-changes. Any thread. */
 #pragma once
 
 #include "serve/words.h"
@@ -17,9 +17,9 @@ struct pb_route;
 struct pb_mcp_request {
     const char *body;
     size_t length;
-    const char *version, *method, *name; /* headers that must say the same as the body; NULL: not sent */
-    bool changes;                        /* tools that change something are there */
-    const struct pb_offer *offer;        /* its target is that of a call that names none */
+    const char *version, *method, *name; /* headers that must agree with the body; NULL: not sent */
+    bool changes;                        /* tools that change a process are offered */
+    const struct pb_offer *offer;        /* has the target of calls that name none */
     const char *program;
 };
 
@@ -37,5 +37,5 @@ struct pb_mcp_reply {
 int pb_mcp_take(const struct pb_mcp_request *request, struct pb_mcp_reply *ret);
 void pb_mcp_reply_done(struct pb_mcp_reply *reply);
 
-/* What a tool has said, as the answer to the message with that id. */
+/* Writes the output of a tool as the answer to the message with that id. */
 void pb_mcp_put_result(FILE *out, const char *id, bool failed, const char *text, size_t length);

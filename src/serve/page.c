@@ -1,8 +1,8 @@
 /* page: the files of the page (web/). See service.h.
  *
- * The files are compressed and embedded when the program is built (cmake/page.cmake). They are the same for
- * everybody and say nothing of any process, so they need no token; all that they show comes through the API,
- * which does. With PROBING_PAGE=FOLDER, for work on the page, they are read from there at each request. */
+ * The files are compressed and embedded when the program is built (cmake/page.cmake). They are the same
+ * for all users and have no data of processes, so they need no token; the API that they use does. With
+ * PROBING_PAGE=FOLDER, for work on the page, they are read from there at each request. */
 #include "base/cleanup.h"
 #include "serve/service.h"
 
@@ -22,7 +22,7 @@ struct page_file {
 
 #include "page_files.h"
 
-/* Nothing from elsewhere, no code in attributes or texts, nothing that a frame of another page shows. */
+/* No resources of other sites, no inline scripts, no framing. */
 static const char policy[] = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
                              "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
                              "'none'; require-trusted-types-for 'script'";
@@ -37,7 +37,7 @@ static enum MHD_Result send_file(struct MHD_Connection *c, unsigned status, stru
         {"Referrer-Policy", "no-referrer"},
         {"Cross-Origin-Opener-Policy", "same-origin"},
         {"Cross-Origin-Resource-Policy", "same-origin"},
-        /* The name of every other file has a hash of its content in it. */
+        /* Names of other files contain a hash of the content. */
         {"Cache-Control", strcmp(f->path, "/") == 0 ? "no-cache" : "max-age=31536000, immutable"},
         {"Vary", "Accept, Accept-Encoding"},
     };
@@ -61,7 +61,7 @@ static const char *header(struct MHD_Connection *c, const char *name)
 
 static enum MHD_Result send_embedded(struct MHD_Connection *c, const struct page_file *f)
 {
-    static const char not_plain[] = "kept compressed: ask with Accept-Encoding: gzip (curl --compressed)\n";
+    static const char not_plain[] = "stored compressed: send Accept-Encoding: gzip (curl --compressed)\n";
     const struct page_file text = {.path = "/", .type = "text/plain; charset=utf-8"};
 
     if (strcmp(header(c, "If-None-Match"), f->etag) == 0)
@@ -133,7 +133,7 @@ int pb_page_answer(struct MHD_Connection *c, const char *path, enum MHD_Result *
     const char *folder = getenv("PROBING_PAGE");
     bool root = strcmp(path, "/") == 0;
 
-    /* Programs get the list of what there is; they do not ask for HTML. */
+    /* Clients that do not accept HTML get the list of resources. */
     if (!(root && strstr(header(c, "Accept"), "text/html")) && strncmp(path, "/assets/", 8) != 0)
         return 0;
     if (folder && *folder)

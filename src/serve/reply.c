@@ -1,7 +1,7 @@
-/* reply: what a request's command gave becomes its answer. See request.h.
+/* reply: makes the answer of a request from the output of its command. See request.h.
  *
- * A status is sent once the command has printed something or has ended: an error found before the first row
- * is an error to HTTP too. One found later breaks the stream off, which no client takes for its end. */
+ * The HTTP status is sent when the command has printed something or has ended: an error before the first row
+ * is an HTTP error. A later one breaks the stream off without its last chunk, which clients notice. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "serve/answer.h"
@@ -17,10 +17,9 @@
 
 enum { PRINTED_MAX = 4 << 20 };
 
-#define RESULT "Probing-Result" /* the trailer of what was streamed to its end */
+#define RESULT "Probing-Result" /* the trailer of a complete stream */
 
-/* Whether its command has answered for some of several processes, and failed for the others, which the answer
- * names. */
+/* Whether the command answered for some of several processes. The answer names the others. */
 static bool is_partial(const struct pb_request *q)
 {
     struct pb_serve_job_result end = pb_serve_job_result(q->job);
@@ -47,7 +46,7 @@ static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
     return MHD_CONTENT_READER_END_OF_STREAM;
 }
 
-/* Whether the process that the path names is not there. */
+/* Whether the process in the path has ended. */
 static bool is_gone(const struct pb_request *q)
 {
     char path[PB_ROUTE_VARIABLE + 16];
@@ -73,7 +72,7 @@ static enum MHD_Result send_failure(struct pb_request *q, const struct pb_serve_
         text[--n] = '\0';
     const char *why = pb_err_without_program(text);
     if (end->late)
-        return pb_request_fail(q, 504, "its time was up");
+        return pb_request_fail(q, 504, "timed out");
     return pb_request_fail(q, is_gone(q) || q->route->flags & PB_ROUTE_FINDS ? 404 : 422,
                            *why ? why : "the command failed");
 }
@@ -86,7 +85,7 @@ static enum MHD_Result send_file(struct pb_request *q)
     if (fd < 0 || fstat(fd, &st) < 0) {
         if (fd >= 0)
             close(fd);
-        return pb_request_fail(q, 500, "the command has written nothing");
+        return pb_request_fail(q, 500, "the command wrote no file");
     }
     return pb_answer(q->connection, 200, MHD_create_response_from_fd((uint64_t)st.st_size, fd),
                      q->form->type);
@@ -130,7 +129,7 @@ static enum MHD_Result send_converted(struct pb_request *q)
                      q->form->type);
 }
 
-/* The answer of a tool is its text, also where it failed: the assistant reads why. */
+/* The answer of a tool is its text, also if it failed: the assistant reads the error. */
 static enum MHD_Result send_tool(struct pb_request *q)
 {
     char *text = NULL, piece[16384];
@@ -149,7 +148,7 @@ static enum MHD_Result send_tool(struct pb_request *q)
         fwrite(q->printed ? q->printed : "", 1, q->printed_length, result);
     while (fd >= 0 && size < PRINTED_MAX && (n = read(fd, piece, sizeof(piece))) > 0)
         fwrite(piece, 1, (size_t)n, result), fflush(result);
-    fputs(r == -EFBIG ? "\n(cut: the answer is too long)" : end.late ? "\n(its time was up)" : "", result);
+    fputs(r == -EFBIG ? "\n(cut: the answer is too long)" : end.late ? "\n(timed out)" : "", result);
     if (end.status)
         fputs(end.errors, result);
     fclose(result);

@@ -1,5 +1,5 @@
-/* request: a request from its headers to its answer. http.c takes it in and finds its route, run.c makes a
- * command of it and starts that, reply.c sends what the command gave. */
+/* request: a request from its headers to its answer. http.c receives it and finds its route, run.c starts the
+ * command, reply.c sends the output. */
 #pragma once
 
 #include "serve/credentials.h"
@@ -11,12 +11,12 @@
 struct pb_serve_job;
 struct pb_subscriber;
 
-/* One request; made when its headers have come, freed when libmicrohttpd is through with it. */
+/* One request; made when its headers are complete, freed when libmicrohttpd has ended it. */
 struct pb_request {
     struct pb_service *s;
     struct MHD_Connection *connection;
-    struct pb_credentials credentials; /* another user, whom a service of root's answers */
-    struct pb_offer offer;             /* what of the service there is for that user */
+    struct pb_credentials credentials; /* of another user, if this is root's service */
+    struct pb_offer offer;             /* what that user may use */
     const struct pb_route *route;
     const struct pb_form *form;
     struct pb_serve_job *job;
@@ -26,8 +26,8 @@ struct pb_request {
     char id[PB_ROUTE_VARIABLE];
     char *body, *printed; /* printed: for a route that converts it */
     size_t length, printed_length;
-    uint64_t came;  /* of the body, with what is too long to be kept */
-    uint64_t audit; /* of a change; 0: it is none */
+    uint64_t received; /* bytes of the body, also those beyond the limit */
+    uint64_t audit;    /* of a change; 0: it is none */
     bool too_long;
 };
 
@@ -41,23 +41,23 @@ static inline const char *pb_request_header(const struct pb_request *q, const ch
     return MHD_lookup_connection_value(q->connection, MHD_HEADER_KIND, name);
 }
 
-/* For what gives its answer later: its connection waits, and goes on. arg: the request. */
+/* Suspend and resume the connection of a request whose answer comes later. arg: the request. */
 void pb_request_suspend(void *arg);
 void pb_request_resume(void *arg);
 
 /* --- run.c --- */
-/* Adds the options that the query string asks for. -EINVAL: the route has none such. */
+/* Adds the options of the query string. -EINVAL: the route does not have one of them. */
 int pb_request_arguments(struct pb_request *q, struct pb_words *w, struct pb_err *err);
-/* Of a route without a command: true where form or arguments are none of its, and that was answered. */
+/* Checks form and arguments of a route without a command. True: they are wrong, and *ret is the answer. */
 bool pb_request_check(struct pb_request *q, enum MHD_Result *ret);
 /* Starts the command of its route; a message of the Model Context Protocol may need none. */
 enum MHD_Result pb_request_run(struct pb_request *q);
 enum MHD_Result pb_request_run_mcp(struct pb_request *q);
-/* Writes down how a change has ended. */
+/* Logs the outcome of a change. */
 void pb_request_end_audit(const struct pb_request *q);
 
 /* --- reply.c --- */
-/* An error, as the route's clients expect it. */
+/* Answers with an error, as JSON or as a picture. */
 enum MHD_Result pb_request_fail(struct pb_request *q, unsigned status, const char *message);
-/* Sends what the command gave, as far as it has; called again when there is more. */
+/* Sends the output of the command so far; called again when there is more. */
 enum MHD_Result pb_request_answer(struct pb_request *q);

@@ -22,11 +22,11 @@ struct pb_param {
     bool needed;
 };
 
-/* A form of the answer, chosen by ?format=; the first of a route is what it gives unasked. */
+/* A form of the answer, chosen by ?format=; the first of a route is the default. */
 struct pb_form {
     const char *name, *type;
-    const char *option; /* what the command is told: --format=NAME; NULL: nothing */
-    const char *file;   /* it is the file that the command writes; NULL: what it prints */
+    const char *option; /* the option for it: --format=NAME; NULL: none */
+    const char *file;   /* the file that the command writes; NULL: its output */
 };
 
 enum pb_route_flags {
@@ -37,15 +37,15 @@ enum pb_route_flags {
     PB_ROUTE_EVENTS = 16,    /* a stream of events (events.h) */
     PB_ROUTE_OPEN = 32,      /* needs no token, and takes any argument */
     PB_ROUTE_MCP = 64,       /* a message of the Model Context Protocol (mcp.h) */
-    PB_ROUTE_PARTIAL = 128,  /* exit status 1 with an answer: some of several processes failed: it says so */
+    PB_ROUTE_PARTIAL = 128,  /* exit status 1 with output: some of several processes failed */
     PB_ROUTE_ALL = 256,      /* with TARGET: takes ?all= */
     PB_ROUTE_ONE = 512,      /* with TARGET: there must be one */
     PB_ROUTE_CORES = 1024,   /* about the folder of core files */
-    PB_ROUTE_OWN = 2048,     /* what the service itself reads or keeps: not for other users */
+    PB_ROUTE_OWN = 2048,     /* only for the service's own user */
     PB_ROUTE_COMMAND = 4096, /* the connection becomes one of `probing -t HOST:PORT` (command.c) */
-    PB_ROUTE_CLUSTER = 8192, /* a question to a node of a cluster: for its clock the service answers itself */
-    PB_ROUTE_FINDS = 16384,  /* where its command fails, what was asked for is not there (404) */
-    PB_ROUTE_HIDDEN = 32768, /* for this program itself and for monitors: in no list and description */
+    PB_ROUTE_CLUSTER = 8192, /* a question of a cluster; the service itself answers for the clock */
+    PB_ROUTE_FINDS = 16384,  /* a failed command is a 404 */
+    PB_ROUTE_HIDDEN = 32768, /* not in the index and /openapi.json */
 };
 
 /* Makes the answer from what the command printed. form: the name of the form that was chosen. */
@@ -84,7 +84,7 @@ struct pb_route {
     const struct pb_tool *tools; /* ends with a NULL name; NULL: none */
 };
 
-/* Lists with their ends, for tables. */
+/* Terminated lists for tables. */
 #define PB_WORDS(...)                                                                                        \
     (const char *const[])                                                                                    \
     {                                                                                                        \
@@ -132,15 +132,15 @@ struct pb_route {
         .flags = PB_ROUTE_TARGET | PB_ROUTE_ALL | PB_ROUTE_ONE, .limit_s = 60                                \
     }
 
-/* All routes, one after the other. NULL: the first; behind the last NULL. */
+/* Iterates over all routes: NULL gives the first; after the last comes NULL. */
 const struct pb_route *pb_route_next(const struct pb_route *r);
 
-/* What a service answers of all this. */
+/* What is available to a request. */
 struct pb_offer {
-    const char *target; /* what a request without one is about; NULL: none */
+    const char *target; /* default target of requests; NULL: none */
     const char *cores;  /* a folder of core files; NULL: none */
     bool read_only;     /* nothing that changes a process */
-    bool others;        /* it is another user than the service's who asks */
+    bool others;        /* the request is of another user than the service's */
     bool page;          /* the page was built */
 };
 /* The form of that name; name NULL: the first. NULL: there is none. */

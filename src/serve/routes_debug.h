@@ -1,4 +1,4 @@
-/* routes_debug: what is asked of one object or one line of a process: rows of the table in routes.c. The
+/* routes_debug: inspection, breakpoints, pause and debugger: rows of the table in routes.c. The
  * expression, the place or the number is the body. An expression is code, so an inspection is a change. */
 #pragma once
 

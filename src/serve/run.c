@@ -18,7 +18,7 @@ struct arguments {
     int r;
 };
 
-/* One argument of the query string; whatever the route does not know is refused, not passed over. */
+/* One argument of the query string. Unknown arguments are errors. */
 static enum MHD_Result take_argument(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
 {
     struct arguments *a = cls;
@@ -51,8 +51,8 @@ int pb_request_arguments(struct pb_request *q, struct pb_words *w, struct pb_err
     return a.r;
 }
 
-/* The first of the client's types that the route has. Browsers list HTML first; they get what the route gives
- * unasked: a link to a flame graph is a picture. */
+/* The first type of Accept that the route has. Browsers list HTML first and get the route's default: a
+ * link to a flame graph shows the picture. */
 static void choose_by_accept(struct pb_request *q, const char *accept)
 {
     if (strstr(accept, "text/html"))
@@ -171,9 +171,9 @@ void pb_request_end_audit(const struct pb_request *q)
     if (q->job) {
         struct pb_serve_job_result end = pb_serve_job_result(q->job);
         if (!end.over)
-            snprintf(text, sizeof(text), "ended, since the client left");
+            snprintf(text, sizeof(text), "ended: the client disconnected");
         else if (end.late)
-            snprintf(text, sizeof(text), "ended, since its time was up");
+            snprintf(text, sizeof(text), "timed out");
         else if (end.status)
             snprintf(text, sizeof(text), "exit status %d: %.*s", end.status, (int)strcspn(end.errors, "\n"),
                      end.errors);

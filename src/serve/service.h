@@ -19,9 +19,9 @@ enum {
     PB_SERVE_PATH = 512,
     PB_SERVE_BODY_MAX = 1 << 20,
     PB_SERVE_JOBS = 32,
-    PB_SERVE_COMMANDS = 16, /* of tools elsewhere, besides */
+    PB_SERVE_COMMANDS = 16, /* commands of `probing -t HOST:PORT`, besides */
     PB_SERVE_CONNECTIONS = 1024,
-    PB_SERVE_WAITING = 1024, /* connections that are not taken yet: one more is tried again after a second */
+    PB_SERVE_WAITING = 1024, /* backlog: the kernel retries more connections after a second */
     PB_SERVE_HEADERS = 16384
 };
 
@@ -33,26 +33,26 @@ struct pb_service {
     char folder[PB_SERVE_PATH];  /* of the user's own: token, address, lock, socket, audit */
     struct pb_offer offer;
     bool mcp_changes; /* an assistant may change processes */
-    int audit;        /* a line for every request that changes something */
+    int audit;        /* file of one line for each change */
 };
 
 /* --- http.c: connections to answers --- */
 struct pb_listen {
-    int fd; /* a listening socket, taken over */
+    int fd; /* a listening socket; owned by the daemon */
     bool is_unix;
     const char *cert, *key; /* PEM; NULL: no TLS */
 };
 int pb_http_start(struct pb_service *s, const struct pb_listen *at, void **ret_daemon, struct pb_err *err);
-/* To be called each second: closes connections whose requests do not come. */
+/* Call it each second: closes connections whose headers are late. */
 void pb_http_sweep(void *daemon);
 void pb_http_stop(void *daemon);
 
-/* --- login.c: a browser that comes with the token in its address --- */
+/* --- login.c: a browser that opens the link with the token --- */
 enum MHD_Result pb_login(struct MHD_Connection *c, const struct pb_gate *gate, const char *path,
                          const char *host, bool tls);
 
 /* --- page.c: the files of the page --- */
-/* 1: answered, with *ret; 0: the path is none of the page's. Only for requests that read. */
+/* 1: answered, in *ret; 0: not a path of the page. For GET and HEAD only. */
 int pb_page_answer(struct MHD_Connection *c, const char *path, enum MHD_Result *ret);
 /* Whether the page was built. */
 bool pb_page_is_built(void);
@@ -75,16 +75,16 @@ enum { PB_AUDIT_PEER = 96 };
 
 struct pb_audited {
     const char *peer, *target, *what;
-    const char *body; /* the code, the setting; its first 4 KB are kept */
+    const char *body; /* the code, the setting; its first 4 KB are logged */
     size_t length;
 };
-/* Before it is done; what it gives is for the end. Any thread. */
+/* Before the change is made; the result is for pb_audit_end. Any thread. */
 uint64_t pb_audit_begin(struct pb_service *s, const struct pb_audited *a);
 void pb_audit_end(struct pb_service *s, uint64_t id, const char *outcome);
-/* Who asks: an address, or a process and its user. */
+/* The peer: an address, or a process and its user. */
 void pb_audit_peer(struct MHD_Connection *c, char ret[PB_AUDIT_PEER]);
 
-/* --- command.c: a command of a tool elsewhere --- */
+/* --- command.c: command lines of `probing -t HOST:PORT` --- */
 struct MHD_Response *pb_command_response(struct pb_service *s);
-/* Hangs up on all, and waits some seconds until they have tidied up. */
+/* Closes all connections, and waits some seconds until their threads have cleaned up. */
 void pb_commands_end(void);

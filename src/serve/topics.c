@@ -19,12 +19,12 @@
 #include <unistd.h>
 
 enum {
-    EVENT_BYTES = 2 << 20,  /* of the events of a topic, but the newest is kept whatever it takes */
+    EVENT_BYTES = 2 << 20,  /* limit for the events of a topic; the newest is always kept */
     DOCUMENT_MAX = 1 << 20, /* of one answer */
     WORDS = 16,
-    LINGER_MS = 3000, /* a page that is loaded again finds the command still running */
+    LINGER_MS = 3000, /* a page that is reloaded finds the command still running */
     RETRY_MS = 2000,  /* after a command that failed */
-    BEAT_MS = 15000,  /* so a client that went is noticed */
+    BEAT_MS = 15000,  /* so that a closed connection is noticed */
 };
 
 const struct pb_route *pb_events_find(const char *name, size_t n, const char *id)
@@ -83,7 +83,7 @@ bool pb_subscriber_follows(const struct pb_subscriber *sub, const struct pb_topi
     return false;
 }
 
-/* The text as SSE has it: a line of data for each of its lines. */
+/* Formats an event for SSE: a data line for each line of the text. */
 static char *write_event(const struct pb_events *ev, const struct pb_topic *t, uint64_t number,
                          const char *data, size_t length, size_t *ret_length)
 {
@@ -128,7 +128,7 @@ static void publish(struct pb_events *ev, struct pb_topic *t, const char *data, 
 
 /* --- the thread: commands and what they print --- */
 
-/* An answer that says the same as the one before is no event. */
+/* An answer equal to the one before is no event. */
 static void end_document(struct pb_events *ev, struct pb_topic *t)
 {
     static const char late[] =
@@ -160,8 +160,8 @@ static void add_to_document(struct pb_topic *t, const char *bytes, size_t n)
     t->length += n;
 }
 
-/* A command that goes on prints one JSON array after the other; each ends with a line that begins with its
- * bracket, which no line inside of it does. */
+/* A command with --watch prints one JSON array after the other. Only the last line of an array begins with
+ * its closing bracket. */
 static void take_output(struct pb_events *ev, struct pb_topic *t, const char *bytes, size_t n)
 {
     while (n) {
@@ -288,7 +288,7 @@ static void free_topic(struct pb_topic *t)
     free(t);
 }
 
-/* Those that nobody has followed for a while. */
+/* Frees topics without subscribers for a while, and sends heartbeats. */
 static void drop_idle(struct pb_events *ev, uint64_t now)
 {
     struct pb_topic *dropped = NULL;
@@ -326,7 +326,7 @@ static int advance_all(struct pb_events *ev)
     drop_idle(ev, now);
     pthread_mutex_lock(&ev->lock);
     struct pb_topic *t =
-        ev->ending ? NULL : ev->topics; /* others add only in front, and this thread alone removes */
+        ev->ending ? NULL : ev->topics; /* other threads only prepend; this thread alone removes */
     bool any = ev->topics || ev->subscribers;
     pthread_mutex_unlock(&ev->lock);
     for (; t; t = t->next) {

@@ -1,4 +1,4 @@
-/* words: a command line that is put together, word by word, from what a request asks for. */
+/* words: builds a command line, word by word, from a request. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@ struct pb_param;
 enum { PB_WORDS_MAX = 32 };
 
 struct pb_words {
-    char *at[PB_WORDS_MAX + 1]; /* ends with NULL; words beyond the most are left out */
+    char *at[PB_WORDS_MAX + 1]; /* ends with NULL; more words are dropped */
     size_t n;
 };
 
@@ -19,10 +19,10 @@ void pb_words_add(struct pb_words *w, const char *word);
 /* OPTION=VALUE: a value is never taken for an option. */
 void pb_words_add_option(struct pb_words *w, const char *option, const char *value);
 void pb_words_add_path(struct pb_words *w, const char *folder, const char *name);
-/* What an argument of a request becomes. -EINVAL: it is none of its kind. */
+/* Adds the option of a request's argument. -EINVAL: the value is not of its kind. */
 int pb_words_add_param(struct pb_words *w, const struct pb_param *p, const char *value, struct pb_err *err);
 
-/* Whether the text is neither empty nor longer than the description of the service says. */
+/* -EINVAL: the text is empty, or longer than /openapi.json allows. */
 int pb_words_check_text(const char *name, const char *value, struct pb_err *err);
 
 /* true or 1; false or 0 besides. */
