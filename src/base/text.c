@@ -10,7 +10,7 @@ size_t pb_utf8_read(const char *text, size_t left, uint32_t *ret_code)
     size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
     uint32_t code = n == 1 ? p[0] : p[0] & (0x7fu >> n);
 
-    if (n > left)
+    if (!n || n > left)
         return 0;
     for (size_t i = 1; i < n; i++) {
         if ((p[i] & 0xc0) != 0x80)
