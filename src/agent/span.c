@@ -101,13 +101,44 @@ int pb_span_chain_begin(const struct pb_python *py, pb_pyobject *shared)
     return 0;
 }
 
+/* What a token has behind its header, in 3.7 to 3.15. */
+struct token_fields {
+    const void *context, *variable;
+    pb_pyobject *before; /* what resetting restores; NULL: it removes the variable */
+};
+
+/* Takes the variable out of the context, where Python only does that for the token of the first value. Where
+ * a token looks otherwise than expected the variable stays, and is None. */
+static void remove_current(const struct pb_python *py)
+{
+    pb_pyobject *old = NULL;
+
+    if (py->context_get(current, NULL, &old) < 0 || !old) {
+        py->err_clear();
+        return;
+    }
+    pb_pyobject *token = py->context_set(current, py->none);
+    struct token_fields *f =
+        token ? (struct token_fields *)(void *)((char *)token + pb_module_header_known) : NULL;
+    if (f && f->variable == current && f->before == old) {
+        f->before = NULL;
+        py->decref(old);
+        py->context_reset(current, token);
+    }
+    py->err_clear();
+    release(py, token);
+    py->decref(old);
+}
+
 /* Returns a token, or NULL. */
 static pb_pyobject *set_current(const struct pb_python *py, pb_pyobject *span)
 {
     pb_pyobject *token = NULL;
 
-    if (current) {
-        token = py->context_set(current, span ? span : py->none);
+    if (current && !span) {
+        remove_current(py);
+    } else if (current) {
+        token = py->context_set(current, span);
     } else {
         pb_pyobject *dict = py->thread_dict();
         if (dict && span)
@@ -125,6 +156,7 @@ pb_pyobject *pb_span_current(const struct pb_python *py)
     pb_pyobject *found = get_current(py);
 
     if (found && pb_span_of(found)->astray) {
+        set_current(py, NULL);
         py->decref(found);
         return NULL;
     }

@@ -239,3 +239,56 @@ def test_no_order_of_what_is_done_to_spans_hangs_or_keeps_them(python, tmp_path)
     path = builds.path(python) / "trainer" if python in builds.FREE_THREADED else python
     done = subprocess.run([path, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600 if SOAK else 60, universal_newlines=True)
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout[-500:]
+
+
+# Contexts of the program, and what it set there: spans begin in one and end in another, in any order.
+OWN_VARIABLES = """
+import contextvars, random
+variables = [contextvars.ContextVar("own %d" % i) for i in range(40)]
+def check(context, model):
+    own = {each: value for each, value in context.items() if each.name != "probing.span"}
+    assert own == model and all(context.run(each.get) == value for each, value in model.items()), (own, model)
+    assert len(context) - len(model) in (0, 1)
+for seed in range(ROUNDS):
+    random.seed(seed)
+    contexts, opened, tokens = [(contextvars.Context(), {}) for _ in range(3)], [], []
+    for step in range(120):
+        context, model = random.choice(contexts)
+        doing = random.randrange(6)
+        if doing == 0:
+            variable = random.choice(variables)
+            tokens.append((context, model, context.run(variable.set, step), model.get(variable)))
+            model[variable] = step
+        elif doing == 1 and tokens:
+            context, model, token, old = tokens.pop()
+            context.run(token.var.reset, token)
+            model.pop(token.var) if old is None else model.update({token.var: old})
+        elif doing in (2, 3):
+            opened.append(probing.span("each"))
+            context.run(opened[-1].__enter__)
+        elif doing == 4 and opened:
+            context.run(opened.pop(random.randrange(len(opened))).__exit__, None, None, None)
+        elif len(contexts) < 6:
+            contexts.append((context.copy(), dict(model)))
+        for each in contexts:
+            check(*each)
+context = contextvars.Context()
+def in_turn():
+    spans = [probing.span("one"), probing.span("other")]
+    for each in spans: each.__enter__()
+    for each in spans: each.__exit__(None, None, None)
+    def deep(n):
+        with probing.span("deep"): n and deep(n - 1)
+    deep(100)
+context.run(in_turn)
+assert len(context) == 0, list(context.items())
+"""
+
+
+@pytest.mark.parametrize("python", [*[each for each in EACH if each.values[0] in WITH_CONTEXTS], *FREE_THREADED])
+def test_contexts_keep_the_programs_variables_and_none_of_ours(python, tmp_path):
+    script = tmp_path / "contexts.py"
+    script.write_text(HEAD + OWN_VARIABLES.replace("ROUNDS", "200" if SOAK else "12"))
+    path = builds.path(python) / "trainer" if python in builds.FREE_THREADED else python
+    done = subprocess.run([path, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, universal_newlines=True)
+    assert (done.returncode, done.stdout) == (0, "")
