@@ -1,4 +1,5 @@
-"""Shared by all tests: their own environment and folders, the path of the program, and PyTorch or the reason why it is missing."""
+"""Shared by all tests: their own environment and folders, the path of the program, and PyTorch or the reason why it is
+missing."""
 import importlib.util
 import os
 import subprocess
@@ -20,10 +21,12 @@ TOP = Path(__file__).resolve().parent.parent
 
 
 # Files that take longest begin first: one that begins last would keep the other workers waiting for its end.
-LONGEST = ["test_harm_python", "test_wheel", "test_inject", "test_harm_sampler", "test_harm_memory_hooks", "test_memory", "test_harm_inject",
-           "test_torch_examples", "test_page", "test_harm_agent", "test_eval", "test_hostile", "test_archive", "test_as_written", "test_agent",
-           "test_cluster_launchers", "test_debug", "test_profile", "test_backtrace", "test_serve_clients", "test_lines", "test_build",
-           "test_page_hostile", "test_page_torch"]
+LONGEST = ["test_harm_python", "test_wheel", "test_inject", "test_harm_sampler", "test_harm_memory_hooks",
+           "test_memory", "test_harm_inject",
+           "test_torch_examples", "test_page", "test_harm_agent", "test_eval", "test_hostile", "test_archive",
+           "test_as_written", "test_agent",
+           "test_cluster_launchers", "test_debug", "test_profile", "test_backtrace", "test_serve_clients", "test_lines",
+           "test_build", "test_page_hostile", "test_page_torch"]
 
 
 def pytest_collection_modifyitems(items):
@@ -64,7 +67,8 @@ def soak():
 def needs_torch():
     if importlib.util.find_spec("torch") is None:
         missing = TOP / "build/venv/installed/torch.missing"
-        pytest.skip(missing.read_text().strip() if missing.exists() else "torch is not installed: scripts/setup.sh test")
+        pytest.skip(missing.read_text().strip() if missing.exists()
+                    else "torch is not installed: scripts/setup.sh test")
 
 
 def run(*command, **options):

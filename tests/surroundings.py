@@ -15,7 +15,8 @@ OURS = {"PROBING_PROGRAM", "PROBING_SOAK", "PROBING_KIT", "PROBING_BUILT", "PROB
 # Tools that tests run to build or fetch something find their settings and caches in the user's home all the same.
 TOOLS = {
     "GIT_CONFIG_GLOBAL": ".gitconfig", "PIP_CONFIG_FILE": ".config/pip/pip.conf", "PIP_CACHE_DIR": ".cache/pip",
-    "NPM_CONFIG_USERCONFIG": ".npmrc", "NPM_CONFIG_CACHE": ".npm", "PYENV_ROOT": ".pyenv", "ZIG_GLOBAL_CACHE_DIR": ".cache/zig",
+    "NPM_CONFIG_USERCONFIG": ".npmrc", "NPM_CONFIG_CACHE": ".npm", "PYENV_ROOT": ".pyenv",
+    "ZIG_GLOBAL_CACHE_DIR": ".cache/zig",
 }
 
 
@@ -25,8 +26,8 @@ def user_home():
 
 
 def take_folders():
-    """Own folders for HOME, runtime files, data (the archive) and state (histories), removed when this process ends; and
-    none of the user's settings. Nothing of the user's is read or written then."""
+    """Own folders for HOME, runtime files, data (the archive) and state (histories), removed when this process ends;
+    and none of the user's settings. Nothing of the user's is read or written then."""
     if MARK in os.environ:
         return
     home = user_home()
@@ -51,9 +52,9 @@ def take_folders():
 
 
 def take_signals():
-    """SIGINT, SIGQUIT and SIGHUP as a shell in the foreground leaves them. `nohup make test &` ignores them, and a program
-    that is started with a signal ignored rightly goes on to ignore it. This process still does nothing about them (nohup
-    is obeyed), but by a handler, which exec resets to the default where it would keep "ignored"."""
+    """SIGINT, SIGQUIT and SIGHUP as a shell in the foreground leaves them. `nohup make test &` ignores them, and a
+    program that is started with a signal ignored rightly goes on to ignore it. This process still does nothing about
+    them (nohup is obeyed), but by a handler, which exec resets to the default where it would keep "ignored"."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)

@@ -29,7 +29,8 @@ while True:
 @pytest.fixture(scope="module")
 def starter(tmp_path_factory):
     library = tmp_path_factory.mktemp("starter") / "starter.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, stack_kit.TARGETS / "python_starter.c", "-ldl"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, stack_kit.TARGETS / "python_starter.c", "-ldl"],
+                   check=True)
     return library
 
 

@@ -20,7 +20,8 @@ def verdict():
 
 
 def probing(*words):
-    done = subprocess.run([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
+    done = subprocess.run([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, timeout=120)
     if done.returncode != 0:
         check(" ".join(map(str, words)), False, done.stderr.strip())
     return done.stdout

@@ -1,4 +1,5 @@
-"""The checks of torch_cuda.sh: a training on a GPU without and with the torch probe, and what was recorded against what the job measured.
+"""The checks of torch_cuda.sh: a training on a GPU without and with the torch probe, and what was recorded against what
+the job measured.
 
 DEVICE=cpu runs what needs no GPU, to try the script itself.
 """
@@ -164,26 +165,31 @@ def look_at_allocations(job, losses):
     count = ask(job, "keep(40)")
     time.sleep(1)
     ask(job, "keep(1)")  # the size of a tensor is read when the next one is made
-    sql = "SELECT function_name, device, round(sum(allocated_bytes) / 1048576) AS mb FROM memory_allocations WHERE kind = 'tensor' AND freed IS NULL AND device LIKE '{}%' GROUP BY ALL ORDER BY mb DESC LIMIT 3"
+    sql = ("SELECT function_name, device, round(sum(allocated_bytes) / 1048576) AS mb FROM memory_allocations WHERE "
+           "kind = 'tensor' AND freed IS NULL AND device LIKE '{}%' GROUP BY ALL ORDER BY mb DESC LIMIT 3")
     found = rows(job.pid, sql.format(DEVICE))
-    check("tensors that are kept", found and found[0]["function_name"] == "keep" and abs(found[0]["mb"] - 8 * count) < 2 * count, found)
+    check("tensors that are kept", found and found[0]["function_name"] == "keep"
+          and abs(found[0]["mb"] - 8 * count) < 2 * count, found)
     if DEVICE == "cuda":
         look_at_history(job, losses)
     probing(job.pid, "config", "probing.memory.sampling=off")
 
 
 def cuda_rows(job):
-    return rows(job.pid, "SELECT function_name, round(sum(allocated_bytes) / 1048576) AS mb, count(*) AS n, count(freed) AS freed, min(device) AS device FROM memory_allocations "
+    return rows(job.pid, "SELECT function_name, round(sum(allocated_bytes) / 1048576) AS mb, count(*) AS n, "
+                         "count(freed) AS freed, min(device) AS device FROM memory_allocations "
                          "WHERE kind = 'cuda' GROUP BY ALL ORDER BY mb DESC")
 
 
 def look_at_history(job, losses):
-    """What torch's GPU allocator has given out and is alive, by its memory history, which is on only where it is asked for."""
+    """What torch's GPU allocator has given out and is alive, by its memory history, which is on only where it is asked
+    for."""
     check("no memory history where none is asked for", ask(job, "torch._C._cuda_isHistoryEnabled()") is False, "")
     probing(job.pid, "config", "probing.memory.sampling=on,cuda=history")
     time.sleep(3)
     told, imported = probing(job.pid, "probes"), ask(job, "'torch._inductor' in sys.modules")  # compile may have
-    check("torch._inductor is not imported for it", imported or "needs torch._inductor" in told, f"imported: {imported}")
+    check("torch._inductor is not imported for it", imported or "needs torch._inductor" in told,
+          f"imported: {imported}")
     ask(job, "bool(__import__('torch._inductor'))")
     end = time.monotonic() + 15
     while not ask(job, "torch._C._cuda_isHistoryEnabled()") and time.monotonic() < end:
@@ -195,7 +201,8 @@ def look_at_history(job, losses):
     check("losses beside the memory history", all(same), f"{len(same)} trainings")
     print(f"note live blocks of the GPU's allocator: {cuda_rows(job)[:4]}")
     found = [each for each in cuda_rows(job) if each["function_name"] == "keep"]
-    check("live blocks by the function that keeps them", found and found[0]["mb"] == 8 * (count - before) and found[0]["freed"] == 0, found)
+    check("live blocks by the function that keeps them",
+          found and found[0]["mb"] == 8 * (count - before) and found[0]["freed"] == 0, found)
     ask(job, "kept.clear()")
     stepped = [ask(job, "timed(300)")]
     time.sleep(11)
@@ -218,23 +225,28 @@ def look_at_history(job, losses):
     probing(job.pid, "config", "probing.memory.sampling=off")
     time.sleep(1.5)
     left = ask(job, "history_of_the_job()")
-    check("a history of the program's own is left alone", left["on"] and left["entries"] == 1000 and left["frames"], left)
+    check("a history of the program's own is left alone", left["on"] and left["entries"] == 1000 and left["frames"],
+          left)
     ask(job, "torch.cuda.memory._record_memory_history(None)")
 
 
 def look_at_modules(job, losses, allocated_mb):
     """What a module adds to the GPU's memory, and the norms of gradients, while it trains."""
-    told = rows(job.pid, "SELECT count(*) AS n, count(DISTINCT module) AS modules, max(allocated) AS mb, max(allocated_delta) AS more FROM python.torch_trace "
+    told = rows(job.pid, "SELECT count(*) AS n, count(DISTINCT module) AS modules, max(allocated) AS mb, "
+                         "max(allocated_delta) AS more FROM python.torch_trace "
                          "WHERE stage = 'forward' AND allocated IS NOT NULL")[0]
-    check("memory of modules", told["modules"] == 25 and 0.3 * allocated_mb < told["mb"] < 3 * allocated_mb + 64 and told["more"] > 0, told)
+    check("memory of modules", told["modules"] == 25 and 0.3 * allocated_mb < told["mb"] < 3 * allocated_mb + 64
+          and told["more"] > 0, told)
     job.stdin.write("train(100)['losses'] + train(400)['losses'][:0]\n")
     job.stdin.flush()
     time.sleep(0.5)
-    norms = rows(job.pid, "SELECT count(*) AS n, count(grad_norm) AS known, min(grad_norm) AS least, max(grad_norm) AS most FROM python.tensors WHERE name IS NOT NULL AND requires_grad")[0]
+    norms = rows(job.pid, "SELECT count(*) AS n, count(grad_norm) AS known, min(grad_norm) AS least, max(grad_norm) AS "
+                          "most FROM python.tensors WHERE name IS NOT NULL AND requires_grad")[0]
     check("losses while norms of gradients are taken", json.loads(job.stdout.readline()) == losses, "the same")
     if DEVICE == "cuda":  # reading them would wait for the GPU
         why = rows(job.pid, "SELECT message FROM probing.log WHERE message LIKE 'grad_norm is NULL%'")
-        check("no norms of gradients, with the reason", norms["known"] == 0 and why and "device" in why[-1]["message"], why)
+        check("no norms of gradients, with the reason", norms["known"] == 0 and why and "device" in why[-1]["message"],
+              why)
     else:
         check("norms of gradients", norms["known"] > 0 and norms["least"] >= 0 and 0 < norms["most"] < 1e3, norms)
 
@@ -248,41 +260,54 @@ def look(job):
     ask(job, "train(40)")  # a later step reads what the GPU has passed
     steps = rows(job.pid, "SELECT count(*) AS n, median(duration_ms) AS ms FROM python.torch_step")[0]
     check("steps", steps["n"] >= 99, steps)
-    calls = rows(job.pid, "SELECT count(DISTINCT module) AS n FROM python.torch_trace WHERE stage = 'forward' AND model = 'Sequential'")[0]["n"]
+    calls = rows(job.pid, "SELECT count(DISTINCT module) AS n FROM python.torch_trace WHERE stage = 'forward' AND "
+                          "model = 'Sequential'")[0]["n"]
     check("modules of the model", calls == 1 + 4 * 6, calls)
     if DEVICE == "cuda":
-        seen = rows(job.pid, "SELECT stage, count(*) AS n, count(DISTINCT module) AS modules, median(gpu_ms) AS gpu_ms, max(allocated_mb) AS allocated_mb, "
+        seen = rows(job.pid, "SELECT stage, count(*) AS n, count(DISTINCT module) AS modules, median(gpu_ms) AS "
+                             "gpu_ms, max(allocated_mb) AS allocated_mb, "
                              "max(reserved_mb) AS reserved_mb FROM python.torch_gpu GROUP BY stage")
         found = {row["stage"]: row for row in seen}
-        check("stages with GPU time", sorted(found) == ["backward", "forward", "optimizer", "step"], {stage: row["n"] for stage, row in found.items()})
+        check("stages with GPU time", sorted(found) == ["backward", "forward", "optimizer", "step"],
+              {stage: row["n"] for stage, row in found.items()})
         whole = found.get("step", {"gpu_ms": 0, "allocated_mb": 0})
-        check("GPU time of a step", abs(whole["gpu_ms"] - after["gpu_ms"]) < 0.15 * after["gpu_ms"], f"{whole['gpu_ms']:.3f} ms, the job's events {after['gpu_ms']:.3f}")
+        check("GPU time of a step", abs(whole["gpu_ms"] - after["gpu_ms"]) < 0.15 * after["gpu_ms"],
+              f"{whole['gpu_ms']:.3f} ms, the job's events {after['gpu_ms']:.3f}")
         same = [(row["gpu_ms"], min(after["steps"], key=lambda step: abs(step[0] - row["at"]))[1]) for row in
-                rows(job.pid, "SELECT epoch_us(timestamp) / 1e6 AS at, gpu_ms FROM python.torch_gpu WHERE stage = 'step' ORDER BY timestamp")]
-        print("note GPU time of the same steps, ours and the job's events: " + " ".join("%.3f/%.3f" % pair for pair in same))
+                rows(job.pid, "SELECT epoch_us(timestamp) / 1e6 AS at, gpu_ms FROM python.torch_gpu WHERE stage = "
+                              "'step' ORDER BY timestamp")]
+        print("note GPU time of the same steps, ours and the job's events: "
+              + " ".join("%.3f/%.3f" % pair for pair in same))
         check("modules with GPU time", found.get("forward", {}).get("modules") == 25, found.get("forward"))
-        check("memory of a step", abs((whole["allocated_mb"] or 0) - after["allocated_mb"]) < 0.3 * after["allocated_mb"] + 32,
+        check("memory of a step", abs((whole["allocated_mb"] or 0)
+                                      - after["allocated_mb"]) < 0.3 * after["allocated_mb"] + 32,
               f"{whole['allocated_mb']} MB, torch {after['allocated_mb']:.1f}")
-        inside = rows(job.pid, "SELECT median(a.gpu_ms / b.gpu_ms) AS share FROM python.torch_gpu a JOIN (SELECT step, sum(gpu_ms) AS gpu_ms FROM python.torch_gpu "
-                               "WHERE stage <> 'step' AND module IN ('Sequential', 'backward', 'optimizer') GROUP BY 1) b USING (step) WHERE a.stage = 'step'")[0]["share"]
+        inside = rows(job.pid, "SELECT median(a.gpu_ms / b.gpu_ms) AS share FROM python.torch_gpu a JOIN (SELECT step, "
+                               "sum(gpu_ms) AS gpu_ms FROM python.torch_gpu "
+                               "WHERE stage <> 'step' AND module IN ('Sequential', 'backward', 'optimizer') GROUP BY "
+                               "1) b USING (step) WHERE a.stage = 'step'")[0]["share"]
         check("phases make up the step", inside is not None and 0.95 < inside < 1.6, inside)
         look_at_modules(job, before["losses"], after["allocated_mb"])
         check("a graph is captured and replayed", graphs[0] and ask(job, "graph()"), "equal")
         beside = ask(job, "graph_beside()")
-        check("graphs captured beside a training", len(beside) <= len(graphs[1]), f"{len(beside)} of 30 failed, without the probe {len(graphs[1])} {beside[:1]}")
+        check("graphs captured beside a training", len(beside) <= len(graphs[
+            1]), f"{len(beside)} of 30 failed, without the probe {len(graphs[1])} {beside[:1]}")
     check("fullgraph compile", ask(job, "compiled()"), "equal")
     on = [ask(job, "timed(300)")]
     switch(job, False)
     off = [ask(job, "timed(300)")]
     switch(job, True)
     on.append(ask(job, "timed(300)"))
-    print(f"note a small step: {off[0]:.3f} ms off, {on[0]:.3f} and {on[1]:.3f} on ({(min(on) / off[0] - 1) * 100:+.1f}%)")
+    print(f"note a small step: {off[0]:.3f} ms off, {on[0]:.3f} and {on[1]:.3f} on "
+          f"({(min(on) / off[0] - 1) * 100:+.1f}%)")
     plain = ask(job, "ddp(30)")
     switch(job, False)
     bare = ask(job, "ddp(30)")
     check("DDP: losses are the same", plain["losses"] == bare["losses"], f"last {bare['losses'][-1]}")
-    seen = rows(job.pid, "SELECT op, count(*) AS n, max(bytes) AS bytes, max(tensor_dtype) AS dtype FROM python.comm_collective GROUP BY op ORDER BY n DESC")
-    check("collectives of one rank", any(row["op"] == "allreduce" and row["n"] >= 29 and row["bytes"] for row in seen), seen)
+    seen = rows(job.pid, "SELECT op, count(*) AS n, max(bytes) AS bytes, max(tensor_dtype) AS dtype FROM "
+                         "python.comm_collective GROUP BY op ORDER BY n DESC")
+    check("collectives of one rank", any(row["op"] == "allreduce" and row["n"] >= 29 and row["bytes"] for row in seen),
+          seen)
     look_at_allocations(job, before["losses"])
     probing(job.pid, "detach")
     again = ask(job, "train(100)")
@@ -290,7 +315,8 @@ def look(job):
 
 
 def main():
-    job = subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+    job = subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                           universal_newlines=True)
     try:
         assert job.stdout.readline() == "ready\n", "torch has no GPU here"
         look(job)

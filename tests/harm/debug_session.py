@@ -1,5 +1,6 @@
-"""What an editor does, as a command of tables.py: debug_session.py PROBING -t PID. It attaches, has the debugger look at every function that begins,
-asks for threads and a value, and leaves. No thread is stopped: what stands cannot tell whether it was harmed."""
+"""What an editor does, as a command of tables.py: debug_session.py PROBING -t PID. It attaches, has the debugger look
+at every function that begins, asks for threads and a value, and leaves. No thread is stopped: what stands cannot tell
+whether it was harmed."""
 import subprocess
 import sys
 import time
@@ -10,7 +11,8 @@ from dap_kit import Client, Failed  # noqa: E402
 
 
 def main(words):
-    done = subprocess.run([*words, "debug"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, universal_newlines=True)
+    done = subprocess.run([*words, "debug"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                          universal_newlines=True)
     if done.returncode:
         sys.stderr.write(done.stderr)
         return done.returncode
@@ -29,7 +31,8 @@ def main(words):
     except (OSError, EOFError, Failed) as error:
         print("probing: debug: %s" % error, file=sys.stderr)
         status = 1
-    subprocess.run([*words, "debug", "--stop"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    subprocess.run([*words, "debug", "--stop"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                   stdin=subprocess.DEVNULL)
     return status
 
 

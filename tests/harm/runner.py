@@ -29,24 +29,29 @@ LATE = 0.010 * SLOW
 CODE_LATE = 0.010 * SLOW  # code that a person runs in the program takes its turns: two switch intervals of CPython
 READY_SECONDS, TOOL_SECONDS, END_SECONDS = 60 * SLOW, 15 * SLOW, 10 * SLOW
 SLOW_SECONDS = 9 * SLOW  # for a tool whose own limit is ten: it had no answer
-# What glibc reserved for threads of ours and gives to the next ones of the program (docs/safety.md): stacks in its cache,
-# of at most 40 MB, and heaps of 64 MB. Killed tools leave evals beside evals, and the torch probe's thread comes beside
-# them, so these may be six. The agent's code, Python's modules and the parts of heaps in use come on top of the stacks.
-# On a slow machine more of them are there at once.
-GROWTH_KB = {key: megabytes * 1024 * (2 if SLOW > 1 else 1) for key, megabytes in {"VmSize": 6 * 64 + 40, "accessible": 40 + 8, "VmRSS": 10}.items()}
+# What glibc reserved for threads of ours and gives to the next ones of the program (docs/safety.md): stacks in its
+# cache, of at most 40 MB, and heaps of 64 MB. Killed tools leave evals beside evals, and the torch probe's thread comes
+# beside them, so these may be six. The agent's code, Python's modules and the parts of heaps in use come on top of the
+# stacks. On a slow machine more of them are there at once.
+GROWTH_KB = {key: megabytes * 1024 * (2 if SLOW > 1 else 1)
+             for key, megabytes in {"VmSize": 6 * 64 + 40, "accessible": 40 + 8, "VmRSS": 10}.items()}
 # The agent's code, and the libraries that it names: glibc's stand-ins since 2.34.
 STAYS_MAPPED = ("probing", "/libdl.so", "/libpthread.so", "/librt.so", "/libgcc_s.so", "/libubsan.so", "/libstdc++.so")
 GLIBC_SIGNALS = 3 << 31  # 32 and 33: glibc's own, which it handles from the first thread on and no program can see
-SANITIZERS = {"asan": {"ASAN_OPTIONS": "detect_leaks=0:log_path={out}/sanitizer:alloc_dealloc_mismatch=0", "UBSAN_OPTIONS": "log_path={out}/sanitizer:print_stacktrace=1"},
-              "tsan": {"TSAN_OPTIONS": "log_path={out}/sanitizer:ignore_noninstrumented_modules=1:report_signal_unsafe=0:die_after_fork=0:exitcode=0:report_thread_leaks=0"}}
+SANITIZERS = {"asan": {"ASAN_OPTIONS": "detect_leaks=0:log_path={out}/sanitizer:alloc_dealloc_mismatch=0",
+                       "UBSAN_OPTIONS": "log_path={out}/sanitizer:print_stacktrace=1"},
+              "tsan": {"TSAN_OPTIONS": "log_path={out}/sanitizer:ignore_noninstrumented_modules=1:"
+                                       "report_signal_unsafe=0:die_after_fork=0:exitcode=0:report_thread_leaks=0"}}
 MUSL_PROGRAMS = ("setxid",)
-LIBRARIES, PROGRAMS = ("slow_malloc", "slow_locks", "big_tls", "slow_load"), ("waits", "native", "ring", "coroutine", "setxid", "collector", "transfers")
+LIBRARIES = ("slow_malloc", "slow_locks", "big_tls", "slow_load")
+PROGRAMS = ("waits", "native", "ring", "coroutine", "setxid", "collector", "transfers")
 
 
 def compile_parts(where):
     flags = ["-std=gnu17", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-Wall", "-Werror"]
     for name in LIBRARIES:
-        subprocess.run(["gcc", *flags, "-fPIC", "-shared", HERE / f"targets/{name}.c", "-o", f"{where}/{name}.so"], check=True)
+        subprocess.run(["gcc", *flags, "-fPIC", "-shared", HERE / f"targets/{name}.c", "-o", f"{where}/{name}.so"],
+                       check=True)
     for name in PROGRAMS:
         # Symbols are bound at the start: the loader's own way to do it later takes more than a coroutine's stack has.
         subprocess.run(["gcc", *flags, "-Wl,-z,now", HERE / f"targets/{name}.c", "-o", f"{where}/{name}"], check=True)
@@ -67,7 +72,8 @@ def installation(preset, where):
 
 def runtime(name):
     """A sanitizer's library of the compiler, to be preloaded."""
-    return subprocess.run(["gcc", f"-print-file-name={name}"], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout.strip()
+    return subprocess.run(["gcc", f"-print-file-name={name}"], stdout=subprocess.PIPE, check=True,
+                          universal_newlines=True).stdout.strip()
 
 
 CONTROL = r"""
@@ -163,11 +169,12 @@ def compare(before, after, limits):
 
 
 def confirmed(make, plan):
-    """The harms of a case. What depends on time must show in each of three runs: another process may have had the CPU. So must
-    memory in use: on a slow machine evals of killed tools pile up, and each has a heap of its own."""
+    """The harms of a case. What depends on time must show in each of three runs: another process may have had the CPU.
+    So must memory in use: on a slow machine evals of killed tools pile up, and each has a heap of its own."""
     for _ in range(3):
         harms = make().run(plan)
-        if not harms or not all(re.search(r"no heartbeat for|ms late, during|of the usual work|^VmRSS grew", text) for text in harms):
+        if not harms or not all(re.search(r"no heartbeat for|ms late, during|of the usual work|^VmRSS grew", text)
+                                for text in harms):
             break
     return harms
 
@@ -175,7 +182,8 @@ def confirmed(make, plan):
 class Case:
     """One run of a target. Sentences on harm are collected in `harms`."""
 
-    def __init__(self, target, python, where, control=None, seed=SEED, env=None, preload=(), prefix=(), timing=True, program=PROGRAM):
+    def __init__(self, target, python, where, control=None, seed=SEED, env=None, preload=(), prefix=(), timing=True,
+                 program=PROGRAM):
         self.target, self.where, self.control, self.timing, self.program = target, Path(where), control, timing, program
         self.rng = random.Random(f"{seed} {target.name} {python}")
         self.python, self.preload, self.prefix = python, list(preload), prefix
@@ -187,7 +195,10 @@ class Case:
         self.process = self.label = None
 
     def fill(self, word):
-        return word.replace("{python}", str(self.python)).replace("{c}", str(self.where)).replace("{out}", str(self.dir)).replace("{machine}", os.uname().machine)
+        for name, value in (("{python}", self.python), ("{c}", self.where), ("{out}", self.dir),
+                            ("{machine}", os.uname().machine)):
+            word = word.replace(name, str(value))
+        return word
 
     def find_preload(self):
         found = [path for path in map(self.fill, self.target.preload) if os.path.exists(path)]
@@ -204,7 +215,8 @@ class Case:
         if self.target.cgroup_mb:
             words = ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.cgroup / "cgroup.procs"), *words]
         self.stdout, self.stderr = open(self.dir / "stdout", "wb"), open(self.dir / "stderr", "wb")
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.stdout, stderr=self.stderr, env=env, start_new_session=True)
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.stdout, stderr=self.stderr,
+                                        env=env, start_new_session=True)
         self.pid = self.process.pid
         self.wait_for_file(".ready", READY_SECONDS)
         if os.path.exists(self.report + ".pid"):
@@ -242,7 +254,8 @@ class Case:
         places = []
         for task in sorted(Path(f"/proc/{self.pid}/task").glob("*")):
             try:
-                places.append(f"{(task / 'comm').read_text().strip()} in {(task / 'wchan').read_text()} ({(task / 'syscall').read_text().split()[0]})")
+                places.append(f"{(task / 'comm').read_text().strip()} in {(task / 'wchan').read_text()} "
+                              f"({(task / 'syscall').read_text().split()[0]})")
             except OSError:
                 pass
         return ", ".join(places[:6])
@@ -255,17 +268,20 @@ class Case:
         began = time.monotonic()
         env = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
         env.update({key: value for key, value in self.env.items() if key.startswith("PROBING")})
-        tool = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        tool = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=env)
         try:
             out, err = self.disturb(tool, disturbance)
         except subprocess.TimeoutExpired:
-            raise Ended(f"{command.name} ({disturbance}) does not end within {TOOL_SECONDS} s; the program: {self.where_it_waits()}")
+            raise Ended(f"{command.name} ({disturbance}) does not end within {TOOL_SECONDS} s; the program: "
+                        f"{self.where_it_waits()}")
         finally:
             tool.kill()
             tool.communicate()
             self.log.append((began, time.monotonic(), command, self.label or disturbance))
             if os.environ.get("HARM_VERBOSE"):
-                print(f"  {began:.3f} {command.name} ({disturbance}): {tool.returncode} in {time.monotonic() - began:.3f} s", file=sys.stderr)
+                print(f"  {began:.3f} {command.name} ({disturbance}): {tool.returncode} in "
+                      f"{time.monotonic() - began:.3f} s", file=sys.stderr)
         return self.judge_tool(command, disturbance, tool.returncode, out, err)
 
     def disturb(self, tool, disturbance):
@@ -309,7 +325,8 @@ class Case:
         elif command.says is not None:
             expected = expected and out.decode() == command.says
         if not expected:
-            self.harms.append(f"{command.name} ({disturbance}) gave status {status}: {(out[-200:].decode() + err.strip())[-400:]}")
+            self.harms.append(f"{command.name} ({disturbance}) gave status {status}: "
+                              f"{(out[-200:].decode() + err.strip())[-400:]}")
         return expected
 
     def usable_again(self):
@@ -395,7 +412,8 @@ class Case:
                 raise Ended(f"the program ended with {self.describe_end()} after {command.name} ({disturbance})")
             began, ended = self.log[-1][:2]
             if ended - began > SLOW_SECONDS:
-                raise Ended(f"{command.name} ({disturbance}) took {ended - began:.1f} s; the program: {self.where_it_waits()}")
+                raise Ended(f"{command.name} ({disturbance}) took {ended - began:.1f} s; the program: "
+                            f"{self.where_it_waits()}")
 
     def wait_for_end(self):
         end = time.monotonic() + END_SECONDS
@@ -441,11 +459,13 @@ class Case:
                     time.sleep(0.02)
 
     def under_way(self, start, length):
-        found = [f"{command.name} ({how})" for began, ended, command, how in self.log if began < start + length + 0.01 and ended > start - 0.01]
+        found = [f"{command.name} ({how})" for began, ended, command, how in self.log if began < start + length + 0.01
+                 and ended > start - 0.01]
         return ", ".join(dict.fromkeys(found[:3]))
 
     def runs_code(self, start, length):
-        return any(command.runs_code for began, ended, command, _ in self.log if began < start + length and ended > start - 0.1)
+        return any(command.runs_code for began, ended, command, _ in self.log if began < start + length
+                   and ended > start - 0.1)
 
     def read_report(self):
         try:
@@ -467,19 +487,24 @@ class Case:
                 continue
             elif line[0] == "gap":
                 start, length = float(line[1]), float(line[2])
-                excess = length - self.target.gap * SLOW - max(0, calm - 0.01) - overlap(machine, start, length) - overlap(self.stops, start, length)
+                others = overlap(machine, start, length) + overlap(self.stops, start, length)
+                excess = length - self.target.gap * SLOW - max(0, calm - 0.01) - others
                 if excess > 0:
-                    late.append((length, f"no heartbeat for {length * 1000:.0f} ms, during {self.under_way(start, length) or 'nothing'}"))
+                    late.append((length, f"no heartbeat for {length * 1000:.0f} ms, during "
+                                         f"{self.under_way(start, length) or 'nothing'}"))
             elif line[0] == "late":
                 start, length = float(line[2]), float(line[3])
                 usual = LATE + max(0, calm_late) + (CODE_LATE if self.runs_code(start, length + 0.1) else 0)
-                if length - usual - overlap(machine, start, length + 0.1) - overlap(self.stops, start, length + 0.1) > 0:
-                    late.append((length, f"{line[1]} was {length * 1000:.0f} ms late, during {self.under_way(start, length + 0.1) or 'nothing'}"))
+                if length - usual - overlap(machine, start,
+                                            length + 0.1) - overlap(self.stops, start, length + 0.1) > 0:
+                    late.append((length, f"{line[1]} was {length * 1000:.0f} ms late, during "
+                                         f"{self.under_way(start, length + 0.1) or 'nothing'}"))
             elif line[0] == "slow":
                 start, share = float(line[1]), float(line[2])
                 if overlap(machine, start, 0.1) == 0 and overlap(self.stops, start, 0.1) == 0:
                     slow.append((share, f"{share:.0%} of the usual work in 0.1 s during {self.under_way(start, 0.1)}"))
-        self.harms += [same[0] + (f", and {len(same) - 1} more" if len(same) > 1 else "") for same in complaints.values()]
+        self.harms += [same[0] + (f", and {len(same) - 1} more" if len(same) > 1 else "")
+                       for same in complaints.values()]
         self.harms += [text for _, text in sorted(late, reverse=True)[:3]]
         # One such window can be a program that starts; a starved program has a row of them.
         if len(slow) > 2:
@@ -511,7 +536,8 @@ class Ended(Exception):
 def make_cgroup(megabytes):
     """A memory cgroup of version 2 or 1; an OSError where this may not be had."""
     name = f"probing-harm-{os.getpid()}"
-    for root, limit in ((Path("/sys/fs/cgroup"), "memory.max"), (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes")):
+    for root, limit in ((Path("/sys/fs/cgroup"), "memory.max"),
+                        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes")):
         if not (root / "cgroup.procs").exists():
             continue
         group = root / name
@@ -536,7 +562,8 @@ def plan_for(target, position, rng):
     plan = [(command, rng.choice(DISTURBANCES)) for command in some]
     if not target.only:
         # What did most harm so far: on every target.
-        plan += [(COMMAND["inject"], "none"), (COMMAND["eval"], "none"), (COMMAND["eval-prints"], "reader"), (COMMAND["eval"], "kill")]
+        plan += [(COMMAND["inject"], "none"), (COMMAND["eval"], "none"), (COMMAND["eval-prints"], "reader"),
+                 (COMMAND["eval"], "kill")]
     plan += [(COMMAND[name], "none") for name in target.extra]
     rng.shuffle(plan)
     return plan

@@ -38,10 +38,12 @@ def body(name, *words, **options):
 
 
 ALLOCATORS = {"jemalloc": ("/usr/lib/{machine}-linux-gnu/libjemalloc.so.2",),
-              "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4", "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
+              "tcmalloc": ("/usr/lib/{machine}-linux-gnu/libtcmalloc.so.4",
+                           "/usr/lib/{machine}-linux-gnu/libtcmalloc_minimal.so.4")}
 SAMPLERS = ("flamegraph", "flamegraph-native", "top", "record", "backtrace-native")
 COME_AND_GO = ("inject", "detach") * 10
-TORCH_COMES_AND_GOES = ("probes-torch", "track", "query-norms", "eval", "memory-on", "query-objects", "probes-torch-off", "memory-off", "probes-torch", "memory-on", "detach") * 3
+TORCH_COMES_AND_GOES = ("probes-torch", "track", "query-norms", "eval", "memory-on", "query-objects",
+                        "probes-torch-off", "memory-off", "probes-torch", "memory-on", "detach") * 3
 ALLOCATIONS = ("memory-on", "eval", "memory-off", "memory-on", "detach")
 PROFILED = ("probes-torch", "torch-profile", "eval", "detach")
 HOOKS = ("trace", "trace-stop")
@@ -57,8 +59,10 @@ TARGETS = [
     # From 3.12 on os.fork warns where the process has a second thread, and the agent is one: docs/safety.md names it.
     body("forks", env={"PYTHONWARNINGS": "ignore::DeprecationWarning"}, extra=HOOKS + PLACES + ALLOCATIONS),
     # A library that no program has loaded: the child loads it.
-    body("forks", "libBrokenLocale.so.1", label="forks-slow-locks", preload=("{c}/slow_locks.so",), gap=0.15, since=(3, 8), until=(3, 11), extra=("inject", "eval", "detach") * 5),
-    # A round of it needs nine turns of the GIL. While our Python files are compiled, each of them may wait for one file (docs/safety.md).
+    body("forks", "libBrokenLocale.so.1", label="forks-slow-locks", preload=("{c}/slow_locks.so",), gap=0.15,
+         since=(3, 8), until=(3, 11), extra=("inject", "eval", "detach") * 5),
+    # A round of it needs nine turns of the GIL. While our Python files are compiled, each of them may wait for one file
+    # (docs/safety.md).
     body("threads", gap=0.2, extra=HOOKS + ALLOCATIONS),
     body("traces_memory", gap=0.1, extra=("eval",) * 10 + ALLOCATIONS),
     body("span_chains", since=(3, 7), env={"PROBING": "0"}, extra=COME_AND_GO),
@@ -94,7 +98,8 @@ TARGETS = [
     body("seccomp", "errno", "memfd_create", may_refuse=True, soak=True),
     body("seccomp", "errno", "epoll_create1", "eventfd2", "fallocate", may_refuse=True, soak=True),
     body("has_a_tracer"),
-    body("one_cpu", env={"HARM_RAW": "1"}, alone=True, tool_prefix=("taskset", "-c", "0"), only=SAMPLERS, extra=SAMPLERS),
+    body("one_cpu", env={"HARM_RAW": "1"}, alone=True, tool_prefix=("taskset", "-c", "0"), only=SAMPLERS,
+         extra=SAMPLERS),
     body("locked"),
     body("locals_seen"),
     # Two heaps, so that its own threads do not make more of them in the middle of the run.
@@ -102,38 +107,47 @@ TARGETS = [
     body("allocates", label="jemalloc", preload=ALLOCATORS["jemalloc"]),
     body("allocates", label="tcmalloc", preload=ALLOCATORS["tcmalloc"]),
     body("allocates", label="logging-malloc", preload=("{c}/slow_malloc.so",), may_refuse=True),
-    # Each of its threads is made with the GIL held, for milliseconds: while our Python files are compiled its heartbeat loses one turn
-    # after the other (docs/safety.md names that).
+    # Each of its threads is made with the GIL held, for milliseconds: while our Python files are compiled its heartbeat
+    # loses one turn after the other (docs/safety.md names that).
     body("threads", label="big-tls", preload=("{c}/big_tls.so",), gap=0.2),
     body("loads", "{c}/slow_load.so", label="loads", may_refuse=True),
     body("quiet", label="cgroup-20-mb", cgroup_mb=20),
     Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
-    Target("modes", ["{python}", TRAINING, "modes"], modules=("torch",), extra=TORCH_COMES_AND_GOES + ("track", "query-norms")),
+    Target("modes", ["{python}", TRAINING, "modes"], modules=("torch",),
+           extra=TORCH_COMES_AND_GOES + ("track", "query-norms")),
     Target("ddp", ["{python}", TRAINING, "ddp"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
     # The last word is the call that the main thread waits in: the one that is borrowed most.
     Target("c-waits-epoll", ["{c}/waits", "50", "0"], python=False, extra=COME_AND_GO),
     Target("c-waits-recv", ["{c}/waits", "50", "2"], python=False, extra=COME_AND_GO),
     Target("c-waits-semtimedop", ["{c}/waits", "50", "5"], python=False, extra=COME_AND_GO),
     Target("c-waits-2-ms", ["{c}/waits", "2", "1"], python=False, extra=("flamegraph-native",)),
-    # The other end takes its time, so that the only thread is nearly always in a transfer, and once it does not, so that one is nearly always under way.
-    Target("c-transfers-slow", ["{c}/transfers", "300"], python=False, gap=5, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
-    Target("c-transfers", ["{c}/transfers", "0"], python=False, gap=1, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native") * 2),
-    Target("c-transfers-apart", ["{c}/transfers", "300", "apart"], python=False, gap=5, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
+    # The other end takes its time, so that the only thread is nearly always in a transfer, and once it does not, so
+    # that one is nearly always under way.
+    Target("c-transfers-slow", ["{c}/transfers", "300"], python=False, gap=5,
+           extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
+    Target("c-transfers", ["{c}/transfers", "0"], python=False, gap=1,
+           extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native") * 2),
+    Target("c-transfers-apart", ["{c}/transfers", "300", "apart"], python=False, gap=5,
+           extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
     Target("c-native", ["{c}/native"], python=False),
     Target("c-jemalloc", ["{c}/native"], python=False, preload=ALLOCATORS["jemalloc"], soak=True),
     Target("c-tcmalloc", ["{c}/native"], python=False, preload=ALLOCATORS["tcmalloc"], soak=True),
-    Target("c-ring", ["{c}/ring"], python=False, extra=("inject", "detach") * 3 + ("backtrace-native", "flamegraph-native")),
+    Target("c-ring", ["{c}/ring"], python=False, extra=("inject", "detach") * 3
+           + ("backtrace-native", "flamegraph-native")),
     Target("c-setxid", ["{c}/setxid"], python=False, extra=("inject", "detach") * 10),
     Target("musl-setxid", ["{c}/musl-setxid"], python=False, extra=("inject", "detach") * 5),
     # As Java and Go do it too: every thread is stopped by a signal, and its stack is read.
-    Target("c-collector", ["{c}/collector"], python=False, extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
+    Target("c-collector", ["{c}/collector"], python=False,
+           extra=("inject", "detach") * 5 + ("backtrace-native", "flamegraph-native")),
     Target("c-coroutine", ["{c}/coroutine"], python=False, extra=("inject", "detach") * 5),
     # What a thread waits for a CPU counts here: nothing of ours may have its priority.
     body("real_time", env={"HARM_RAW": "1"}, alone=True, only=("inject", "eval", "detach"), extra=("eval-busy",) * 3),
     # torch warns of the last module's output, which is a view there.
-    Target("fsdp", ["{python}", TRAINING, "fsdp"], modules=("torch",), env={"PYTHONWARNINGS": "ignore"}, extra=("probes-torch", "track", "query-norms", "query-objects", "detach") * 2),
+    Target("fsdp", ["{python}", TRAINING, "fsdp"], modules=("torch",), env={"PYTHONWARNINGS": "ignore"},
+           extra=("probes-torch", "track", "query-norms", "query-objects", "detach") * 2),
     # torch's profiler has a pause of its own at its end (docs/torch.md).
-    Target("profiled", ["{python}", TRAINING, "profiled"], modules=("torch",), env={"HARM_PROFILES": "20", "KINETO_LOG_LEVEL": "99"}, gap=0.5, only=PROFILED, extra=PROFILED * 2),
+    Target("profiled", ["{python}", TRAINING, "profiled"], modules=("torch",),
+           env={"HARM_PROFILES": "20", "KINETO_LOG_LEVEL": "99"}, gap=0.5, only=PROFILED, extra=PROFILED * 2),
 ]
 BY_NAME = {target.name: target for target in TARGETS}
 
@@ -153,9 +167,11 @@ class Command:
 COMMANDS = [
     Command("inject", ["inject"], injects=True),
     Command("eval", ["eval", "1+1"], says="2\n", injects=True, runs_code=True),
-    Command("eval-prints", ["eval", "any(print(i) for i in range(20000))"], says="".join(f"{i}\n" for i in range(20000)) + "False\n", injects=True, runs_code=True),
+    Command("eval-prints", ["eval", "any(print(i) for i in range(20000))"],
+            says="".join(f"{i}\n" for i in range(20000)) + "False\n", injects=True, runs_code=True),
     Command("eval-raises", ["eval", "1/0"], status=(1,), injects=True, runs_code=True),
-    Command("eval-looks", ["eval", "__import__('threading').active_count() > 0"], says="True\n", injects=True, runs_code=True),
+    Command("eval-looks", ["eval", "__import__('threading').active_count() > 0"], says="True\n", injects=True,
+            runs_code=True),
     Command("repl", ["repl"], injects=True, runs_code=True),
     Command("inspect", ["inspect", "--referrers", "__name__"], injects=True, runs_code=True),
     Command("show", ["show", "__name__"], injects=True, runs_code=True),
@@ -169,7 +185,8 @@ COMMANDS = [
     Command("backtrace-native", ["backtrace", "--native"]),
     Command("backtrace-merge", ["backtrace", "--merge"]),
     Command("flamegraph", ["flamegraph", "--duration", "300ms", "-o", "{out}/x.svg"]),
-    Command("flamegraph-native", ["flamegraph", "--native", "--rate", "1000", "--duration", "600ms", "-o", "{out}/x.folded"]),
+    Command("flamegraph-native", ["flamegraph", "--native", "--rate", "1000", "--duration", "600ms", "-o",
+                                  "{out}/x.folded"]),
     Command("top", ["top", "--count", "1", "--interval", "200ms"]),
     Command("record", ["record", "--duration", "300ms"]),
     Command("memory", ["memory"]),
@@ -186,10 +203,12 @@ COMMANDS = [
     Command("catch-quiet", ["catch", "--no-prompt"], injects=True, runs_code=True),
     Command("catch-stop", ["catch", "--stop"], status=(0, 1), runs_code=True),
     # Not every program has that function.
-    Command("trace", ["trace", "kit:work", "--args", "--duration", "300ms"], status=(0, 1), injects=True, runs_code=True),
+    Command("trace", ["trace", "kit:work", "--args", "--duration", "300ms"], status=(0, 1), injects=True,
+            runs_code=True),
     Command("trace-stop", ["trace", "--stop"], injects=True, runs_code=True),
     Command("watch", ["watch", "result@kit:work", "--duration", "300ms"], status=(0, 1), injects=True, runs_code=True),
-    Command("break-log", ["break", "kit.py:101", "--log", "{x}", "--duration", "300ms"], status=(0, 1), injects=True, runs_code=True),
+    Command("break-log", ["break", "kit.py:101", "--log", "{x}", "--duration", "300ms"], status=(0, 1), injects=True,
+            runs_code=True),
     Command("break-stop", ["break", "--stop"], status=(0, 1), injects=True, runs_code=True),
     Command("list", ["list"], target=False),
     Command("doctor", ["doctor"], status=(0, 1)),
@@ -197,17 +216,23 @@ COMMANDS = [
 ]
 COMMAND = {command.name: command for command in COMMANDS}
 # Only where a target asks for it.
-COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n", injects=True, runs_code=True)
+COMMAND["eval-busy"] = Command("eval-busy", ["eval", "sum(i * i for i in range(3000000)) > 0"], says="True\n",
+                               injects=True, runs_code=True)
 # A wait of the event loop that the program has patched in: in a thread of ours.
-COMMAND["eval-sleeps"] = Command("eval-sleeps", ["eval", "__import__('time').sleep(0.05)"], says="", injects=True, runs_code=True)
-COMMAND["watch-odd"] = Command("watch-odd", ["watch", "odd@kit:work", "--duration", "300ms"], injects=True, runs_code=True)
+COMMAND["eval-sleeps"] = Command("eval-sleeps", ["eval", "__import__('time').sleep(0.05)"], says="", injects=True,
+                                 runs_code=True)
+COMMAND["watch-odd"] = Command("watch-odd", ["watch", "odd@kit:work", "--duration", "300ms"], injects=True,
+                               runs_code=True)
 COMMAND["memory-on"] = Command("memory-on", ["config", "probing.memory.sampling=on,interval=4KB"], injects=True)
 COMMAND["memory-off"] = Command("memory-off", ["config", "probing.memory.sampling=off"], status=(0, 1), injects=True)
-COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules USING (device) JOIN python.optimizers USING (device)"],
+COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) FROM python.tensors JOIN python.modules "
+                                                              "USING (device) JOIN python.optimizers USING (device)"],
                                    status=(0, 1), runs_code=True)
-COMMAND["torch-profile"] = Command("torch-profile", ["torch", "profile", "--steps", "2", "--within", "5s", "-o", "{out}/x.json"], status=(0, 1), injects=True, runs_code=True)
+COMMAND["torch-profile"] = Command("torch-profile", ["torch", "profile", "--steps", "2", "--within", "5s", "-o",
+                                                     "{out}/x.json"], status=(0, 1), injects=True, runs_code=True)
 COMMAND["track"] = Command("track", ["track", "loss@epoch", "lr", "grad_norm"], injects=True)
-COMMAND["query-norms"] = Command("query-norms", ["query", "SELECT count(grad_norm) FROM python.modules"], status=(0, 1), runs_code=True)
+COMMAND["query-norms"] = Command("query-norms", ["query", "SELECT count(grad_norm) FROM python.modules"], status=(0, 1),
+                                 runs_code=True)
 DISTURBANCES = ["none", "kill", "stop", "reader"]
 
 

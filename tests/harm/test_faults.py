@@ -1,5 +1,5 @@
-"""Every system call of the agent fails once, and all from it on (faults.c): the program does not notice, the tool answers
-with a status and a line, and when calls work again so does the agent."""
+"""Every system call of the agent fails once, and all from it on (faults.c): the program does not notice, the tool
+answers with a status and a line, and when calls work again so does the agent."""
 import dataclasses
 import mmap
 import random
@@ -67,7 +67,8 @@ def test_a_call_that_fails_is_not_noticed(name, on, parts):
     runs = parts / f"runs-{name}-{on}"  # a root of its own: how many calls there are shall not depend on old runs
     runs.mkdir()
     faults = Faults(shared)
-    case = Fault(tables.BY_NAME[name], sys.executable, parts, env={"HARM_FAULTS": str(shared), "PROBING_DIR": str(runs)}, timing=False,
+    case = Fault(tables.BY_NAME[name], sys.executable, parts,
+                 env={"HARM_FAULTS": str(shared), "PROBING_DIR": str(runs)}, timing=False,
                  program=runner.installation("faults", parts))
     rng = random.Random(f"{runner.SEED} {name} {on}")
 

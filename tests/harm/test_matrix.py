@@ -17,7 +17,8 @@ import runner
 import tables
 from runner import tell
 
-FOUND = {os.environ["HARM_PYTHON"]: interpreters.version_of(os.environ["HARM_PYTHON"])} if os.environ.get("HARM_PYTHON") else \
+FOUND = {os.environ["HARM_PYTHON"]: interpreters.version_of(os.environ["HARM_PYTHON"])} if os.environ.get(
+    "HARM_PYTHON") else \
     {path: interpreters.version_of(path) for path in interpreters.INTERPRETERS}
 
 
@@ -31,7 +32,8 @@ def cases():
             paths = [paths[(zlib.crc32(target.name.encode()) + runner.SEED) % len(paths)]]
         for path, version in paths:
             label = f"{target.name}-{'.'.join(map(str, version))}" if target.python else target.name
-            yield pytest.param(target, position, path, version, id=label, marks=[pytest.mark.alone] if target.alone else [])
+            yield pytest.param(target, position, path, version, id=label,
+                               marks=[pytest.mark.alone] if target.alone else [])
 
 
 def skip_where_impossible(case, version):
@@ -71,10 +73,12 @@ def test_a_program_that_ends_meanwhile_ends_as_it_would(last, parts, soak):
     wrong = []
     for number in range(200 if soak else 12):
         python = rng.choice(list(FOUND))
-        job = subprocess.Popen([python, tables.BODIES, "short_life", str(rng.uniform(0, 0.25)), last], stdout=subprocess.PIPE,
+        job = subprocess.Popen([python, tables.BODIES, "short_life", str(rng.uniform(0, 0.25)), last],
+                               stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, env={**os.environ, "HARM_REPORT": str(parts / "none")})
         time.sleep(rng.uniform(0, 0.2))
-        tool = subprocess.Popen([runner.PROGRAM, "-t", str(job.pid), *rng.choice([["inject"], ["eval", "1+1"], ["backtrace", "--native"]])],
+        tool = subprocess.Popen([runner.PROGRAM, "-t", str(job.pid),
+                                 *rng.choice([["inject"], ["eval", "1+1"], ["backtrace", "--native"]])],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             out = job.communicate(timeout=20 * runner.SLOW)[0].decode()
@@ -87,5 +91,6 @@ def test_a_program_that_ends_meanwhile_ends_as_it_would(last, parts, soak):
             tool.kill()
             err = "the tool hangs " + tool.communicate()[1].decode()
         if job.returncode or out != "fine\n" or tool.returncode not in (0, 1):
-            wrong.append(f"{python}, run {number}: {job.returncode} {out[-300:]!r}; the tool: {tool.returncode} {err[-300:]!r}")
+            wrong.append(f"{python}, run {number}: {job.returncode} {out[-300:]!r}; the tool: {tool.returncode} "
+                         f"{err[-300:]!r}")
     assert not wrong, tell(wrong)

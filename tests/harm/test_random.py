@@ -1,5 +1,6 @@
 """Random sequences of commands and switches, one to three tools at a time, left alone, killed, stopped, or without a
-reader, done to programs that notice harm. The matrix does commands one after the other; here each finds what others left.
+reader, done to programs that notice harm. The matrix does commands one after the other; here each finds what others
+left.
 
 The short form plays 15 s against each of two programs; PROBING_SOAK=1 plays 30 minutes, on all of PLAYED with every
 interpreter found. To repeat a failure: HARM_SEED=<seed> build/venv/bin/python -m pytest tests/harm/test_random.py.
@@ -22,8 +23,10 @@ SWITCHES = [
     Command("pause", ["pause", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
     Command("pause-all", ["pause", "--all", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
     Command("pause-continue", ["pause", "--continue"], status=(0, 1), runs_code=True),
-    Command("break-holds", ["break", "kit.py:101", "--no-listen", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
-    Command("break-on-change", ["break", "--on-change", "total@kit:work", "--log", "{total}"], status=(0, 1), injects=True, runs_code=True),
+    Command("break-holds", ["break", "kit.py:101", "--no-listen", "--limit", HELD_SECONDS], status=(0, 1), injects=True,
+            runs_code=True),
+    Command("break-on-change", ["break", "--on-change", "total@kit:work", "--log", "{total}"], status=(0, 1),
+            injects=True, runs_code=True),
     Command("trace-on", ["trace", "kit:work", "--args"], status=(0, 1), injects=True, runs_code=True),
     Command("watch-on", ["watch", "result@kit:work"], status=(0, 1), injects=True, runs_code=True),
     Command("watch-stop", ["watch", "--stop"], status=(0, 1), injects=True, runs_code=True),
@@ -32,7 +35,8 @@ SWITCHES = [
     tables.COMMAND["memory-on"], tables.COMMAND["memory-off"], tables.COMMAND["query-objects"],
 ]
 MOVES = tables.COMMANDS + SWITCHES * 2  # what is switched meets what another move left switched
-PLAYED = ("prints", "loader") if not runner.SOAK else ("prints", "quiet", "forks", "threads", "asyncio_loop", "greenlets", "signals", "storm", "loader")
+PLAYED = ("prints", "loader") if not runner.SOAK else ("prints", "quiet", "forks", "threads", "asyncio_loop",
+                                                       "greenlets", "signals", "storm", "loader")
 CASES = [case for case in cases() if case.values[0].name in PLAYED]
 SECONDS = 1800 / len(CASES) if runner.SOAK else 15
 
@@ -43,7 +47,8 @@ def play(case, rng):
     with ThreadPoolExecutor(3) as tools:
         while time.monotonic() < end:
             # One may take away what another needs, also one that came before: a pause that was left, a detach.
-            moves = [(replace(rng.choice(MOVES), status=(0, 1), says=None), rng.choice(DISTURBANCES)) for _ in range(rng.choice([1, 1, 2, 3]))]
+            moves = [(replace(rng.choice(MOVES), status=(0, 1), says=None), rng.choice(DISTURBANCES))
+                     for _ in range(rng.choice([1, 1, 2, 3]))]
             for tool in [tools.submit(case.tool, *move) for move in moves]:
                 tool.result()
             if not case.alive():
@@ -55,7 +60,8 @@ def play(case, rng):
 @pytest.mark.parametrize("target, position, python, version", CASES)
 def test_no_sequence_of_commands_harms(target, position, python, version, parts, control, monkeypatch):
     made = []
-    # Several tools at a time: more threads of ours allocate at the same moment, each in a heap that stays (docs/safety.md).
+    # Several tools at a time: more threads of ours allocate at the same moment, each in a heap that stays
+    # (docs/safety.md).
     monkeypatch.setitem(runner.GROWTH_KB, "VmRSS", 32 << 10)
 
     def make():
@@ -65,5 +71,6 @@ def test_no_sequence_of_commands_harms(target, position, python, version, parts,
     skip_where_impossible(make(), version)
     harms = runner.confirmed(make, lambda case: play(case, random.Random(f"{runner.SEED} {target.name}")))
     case = made[-1]
-    last = ", ".join(f"{command.name} ({how}) {began - case.log[0][0]:.3f} to {ended - case.log[0][0]:.3f} s" for began, ended, command, how in case.log[-12:])
+    last = ", ".join(f"{command.name} ({how}) {began - case.log[0][0]:.3f} to {ended - case.log[0][0]:.3f} s"
+                     for began, ended, command, how in case.log[-12:])
     assert not harms, f"{tell(harms)}\nafter {len(case.log)} commands, last {last}"

@@ -14,7 +14,8 @@ from tables import COMMAND, COMMANDS
 
 def test_tools_killed_at_any_moment_leave_nothing(parts, control, soak):
     rng = random.Random(runner.SEED)
-    plan = [(COMMAND[rng.choice(["inject", "eval", "detach", "backtrace-native"])], "kill") for _ in range(600 if soak else 60)]
+    plan = [(COMMAND[rng.choice(["inject", "eval", "detach", "backtrace-native"])], "kill")
+            for _ in range(600 if soak else 60)]
     harms = runner.confirmed(lambda: runner.Case(tables.BY_NAME["quiet"], sys.executable, parts, control), plan)
     assert not harms, tell(harms)
 
@@ -47,7 +48,8 @@ def test_a_full_disk_is_told_in_a_line(kilobytes, parts, control):
         writes = [tables.Command("flamegraph", ["flamegraph", "--duration", "200ms", "-o", f"{disk}/x.svg"]),
                   tables.Command("fill", ["query", "-o", f"{disk}/rows.csv", "SELECT * FROM range(1000000)"])]
         names = ("inject", "eval", "eval-prints", "config-set", "record", "tables", "query", "memory", "detach")
-        plan = [(command, "none") for command in COMMANDS if command.name in names] + [(command, "none") for command in writes]
+        plan = [(command, "none") for command in COMMANDS
+                if command.name in names] + [(command, "none") for command in writes]
         harms = runner.confirmed(lambda: FullDisk(tables.BY_NAME["prints-buffered"], sys.executable, parts, control,
                                                   env={"PROBING_DIR": str(disk)}), plan)
     assert not harms, tell(harms)

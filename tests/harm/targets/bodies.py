@@ -88,7 +88,8 @@ def forks(library=None):
             if library:
                 ctypes.CDLL(library)
             missing = [fd for fd in own if found.get(fd) != "/dev/null"]
-            extra = [link for fd, link in found.items() if usual is not None and fd not in usual and "/fd" not in link and not kit.is_import(link)]
+            extra = [link for fd, link in found.items() if usual is not None and fd not in usual and "/fd" not in link
+                     and not kit.is_import(link)]
             if extra:
                 with open(kit.REPORT + ".extra", "w") as file:
                     file.write(" ".join(extra))
@@ -96,7 +97,8 @@ def forks(library=None):
         kit.work()
         status = os.waitpid(child, 0)[1]
         if status:
-            said = {256: "lost descriptors of the program", 512: "has descriptors that are not the program's", 768: "computed another result"}
+            said = {256: "lost descriptors of the program", 512: "has descriptors that are not the program's",
+                    768: "computed another result"}
             kit.complain("a child of fork %s" % said.get(status, "ended with %d" % status))
             if status == 512:
                 with open(kit.REPORT + ".extra") as file:
@@ -207,7 +209,8 @@ def make_odd():
             kit.complain("%s of an object was called" % name)
             return getattr(object, name)(self, *arguments)
         return method
-    return Watchful("Odd", (), {name: tell(name) for name in ("__getattribute__", "__repr__", "__str__", "__eq__", "__hash__", "__dir__", "__reduce_ex__")})
+    return Watchful("Odd", (), {name: tell(name) for name in ("__getattribute__", "__repr__", "__str__", "__eq__",
+                                                              "__hash__", "__dir__", "__reduce_ex__")})
 
 
 @body
@@ -222,7 +225,8 @@ def odd_arguments():
 
 @body
 def fails():
-    """Threads that fail with exceptions whose text is code, and a hook of the program's own that is called once for each."""
+    """Threads that fail with exceptions whose text is code, and a hook of the program's own that is called once for
+    each."""
     class Loud(Exception):
         def __str__(self):
             kit.complain("__str__ of an exception was called")
@@ -306,7 +310,8 @@ def asyncio_loop():
 def uvloop_loop():
     """The same in uvloop."""
     import uvloop
-    run_loop(lambda main: uvloop.new_event_loop().run_until_complete(main))  # uvloop.run is newer than some distributions'
+    # uvloop.run is newer than some distributions'
+    run_loop(lambda main: uvloop.new_event_loop().run_until_complete(main))
 
 
 @body
@@ -497,10 +502,10 @@ def few_descriptors(free):
         kit.work()
 
 
-CALLS = {"x86_64": {"socket": 41, "memfd_create": 319, "clone3": 435, "flock": 73, "sendmsg": 46, "fallocate": 285, "epoll_create1": 291, "eventfd2": 290,
-                    "prctl": 157, "pidfd_open": 434},
-         "aarch64": {"socket": 198, "memfd_create": 279, "clone3": 435, "flock": 32, "sendmsg": 211, "fallocate": 47, "epoll_create1": 20, "eventfd2": 19,
-                     "prctl": 167, "pidfd_open": 434}}
+CALLS = {"x86_64": {"socket": 41, "memfd_create": 319, "clone3": 435, "flock": 73, "sendmsg": 46, "fallocate": 285,
+                    "epoll_create1": 291, "eventfd2": 290, "prctl": 157, "pidfd_open": 434},
+         "aarch64": {"socket": 198, "memfd_create": 279, "clone3": 435, "flock": 32, "sendmsg": 211, "fallocate": 47,
+                     "epoll_create1": 20, "eventfd2": 19, "prctl": 167, "pidfd_open": 434}}
 
 
 def set_filter(program):
@@ -529,13 +534,14 @@ def seccomp(action, *names):
 
 @body
 def has_a_tracer():
-    """Has named the one process that may trace it (PR_SET_PTRACER, as programs with a crash reporter do). That cannot be read back, so
-    a filter ends the program where anything in it names another one. A kernel without Yama ignores the call; the filter sees it too."""
+    """Has named the one process that may trace it (PR_SET_PTRACER, as programs with a crash reporter do). That cannot
+    be read back, so a filter ends the program where anything in it names another one. A kernel without Yama ignores the
+    call; the filter sees it too."""
     import ctypes
     named, kill, pass_on = 0x59616D61, 0x80000000, 0x7FFF0000
     ctypes.CDLL(None).prctl(named, ctypes.c_ulong(os.getppid()), 0, 0, 0)
-    set_filter([(0x20, 0, 0, 0), (0x15, 0, 3, CALLS[os.uname().machine]["prctl"]), (0x20, 0, 0, 16), (0x15, 0, 1, named), (0x06, 0, 0, kill),
-                (0x06, 0, 0, pass_on)])
+    set_filter([(0x20, 0, 0, 0), (0x15, 0, 3, CALLS[os.uname().machine]["prctl"]), (0x20, 0, 0, 16),
+                (0x15, 0, 1, named), (0x06, 0, 0, kill), (0x06, 0, 0, pass_on)])
     while kit.going():
         kit.work()
         time.sleep(0.001)
@@ -582,7 +588,8 @@ def one_cpu():
 
 @body
 def real_time():
-    """A real-time thread on one CPU, which it has whenever it wants to, unless another thread of the same priority has it."""
+    """A real-time thread on one CPU, which it has whenever it wants to, unless another thread of the same priority has
+    it."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
@@ -667,7 +674,8 @@ def loads(library):
 
 @body
 def short_life(seconds, last):
-    """Ends, or becomes another program, in the middle of what is done to it. No kit: the runner looks at what it printed."""
+    """Ends, or becomes another program, in the middle of what is done to it. No kit: the runner looks at what it
+    printed."""
     end = time.monotonic() + float(seconds)
     total = 0
     while time.monotonic() < end:

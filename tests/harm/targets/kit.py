@@ -1,12 +1,13 @@
 """What a target of the harm suite checks of itself. CPython 3.6 and later, standard library only.
 
-    while kit.going():      # at this point the program has nothing under way: no child, no thread, no open file of a round
+    while kit.going():      # at this point the program has nothing under way: no child, no thread, no open file of a
+    round
         kit.work()          # the same computation each time
         kit.say()           # the next line of output, which the runner knows too
 
 The first rounds run before the program is probed, and show what is usual. Then going() waits until the
-runner has looked (folder REPORT.ready, answered by REPORT.go), rounds go on until there is REPORT.stop, and the findings
-are written to REPORT, where the program waits for REPORT.end.
+runner has looked (folder REPORT.ready, answered by REPORT.go), rounds go on until there is REPORT.stop, and the
+findings are written to REPORT, where the program waits for REPORT.end.
 
 Lines of the report, with tabs between: `complaint TIME TEXT`, `gap START SECONDS`, `late CALL START SECONDS`, `calm GAP LATE` (the worst of both before anybody probed), `rounds N`. Times are of CLOCK_MONOTONIC, less what the thread waited for a CPU: that is the machine's, not a probe's.
 """
@@ -122,7 +123,8 @@ def is_standard(name):
     """Of the standard library: which an eval may have imported, and which stays."""
     module = sys.modules.get(name)
     path = getattr(getattr(module, "__spec__", None), "origin", None) or "built-in"
-    return path in ("built-in", "frozen") or path.startswith(os.path.dirname(os.__file__)) and "site-packages" not in path
+    return path in ("built-in",
+                    "frozen") or path.startswith(os.path.dirname(os.__file__)) and "site-packages" not in path
 
 
 def state():
@@ -131,17 +133,22 @@ def state():
     import gc
     import warnings
     return {
-        "sys.stdout": (id(sys.stdout), type(sys.stdout).__name__), "sys.stderr": (id(sys.stderr), type(sys.stderr).__name__),
+        "sys.stdout": (id(sys.stdout), type(sys.stdout).__name__),
+        "sys.stderr": (id(sys.stderr), type(sys.stderr).__name__),
         "sys.stdin": id(sys.stdin), "sys.displayhook": id(sys.displayhook), "sys.excepthook": id(sys.excepthook),
-        "sys.modules": sorted(name for name in sys.modules if not is_standard(name)), "sys.path": list(sys.path), "sys.meta_path": len(sys.meta_path),
+        "sys.modules": sorted(name for name in sys.modules if not is_standard(name)), "sys.path": list(sys.path),
+        "sys.meta_path": len(sys.meta_path),
         "threads": sorted(thread.name for thread in threading.enumerate()), "main thread": id(threading.main_thread()),
-        "builtins": sorted(vars(builtins)), "__main__": sorted(set(vars(sys.modules["__main__"])) - {"__warningregistry__"}),
+        "builtins": sorted(vars(builtins)), "__main__": sorted(set(vars(sys.modules["__main__"]))
+                                                               - {"__warningregistry__"}),
         "trace": (sys.gettrace(), sys.getprofile()), "switch interval": sys.getswitchinterval(),
         "recursion limit": sys.getrecursionlimit(), "gc": (gc.isenabled(), gc.get_threshold(), len(gc.callbacks)),
         "warnings": len(warnings.filters), "atexit": atexit._ncallbacks(), "environment": sorted(os.environ.items()),
         "handlers": [str(signal.getsignal(n)) for n in range(1, 32)], "wakeup": wakeup_fd(),
-        "limits": [resource.getrlimit(n) for n in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_CORE)],
-        "directory": os.getcwd(), "nice": os.getpriority(os.PRIO_PROCESS, 0), "affinity": sorted(os.sched_getaffinity(0)),
+        "limits": [resource.getrlimit(n) for n in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_STACK,
+                                                   resource.RLIMIT_CORE)],
+        "directory": os.getcwd(), "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "affinity": sorted(os.sched_getaffinity(0)),
         "mask": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
     }
 
@@ -157,10 +164,12 @@ def wakeup_fd():
 
 def compare(old, new):
     for key in sorted(old):
-        if old[key] == new[key] or key == "atexit" and old[key] < new[key] <= old[key] + 1 + PROFILES:  # ours, once and a profile: docs/safety.md
+        # ours, once and a profile: docs/safety.md
+        if old[key] == new[key] or key == "atexit" and old[key] < new[key] <= old[key] + 1 + PROFILES:
             continue
         if isinstance(old[key], list) and all(isinstance(item, str) for item in old[key] + new[key]):
-            complain("%s: more %s, less %s" % (key, [x for x in new[key] if x not in old[key]], [x for x in old[key] if x not in new[key]]))
+            complain("%s: more %s, less %s" % (key, [x for x in new[key] if x not in old[key]],
+                                               [x for x in old[key] if x not in new[key]]))
         else:
             complain("%s: %s became %s" % (key, old[key], new[key]))
 
@@ -203,7 +212,8 @@ def going():
 
 def finish():
     sys.stdout and sys.stdout.flush()
-    out = ["complaint\t%f\t%s%s" % (first, text, " (%d times)" % n if n > 1 else "") for text, (first, n) in complaints.items()]
+    out = ["complaint\t%f\t%s%s" % (first, text, " (%d times)" % n if n > 1 else "")
+           for text, (first, n) in complaints.items()]
     out += lines[:2000] + ["calm\t%f\t%f" % (calm, calm_late), "rounds\t%d" % rounds, "said\t%d" % said]
     with open(REPORT + ".new", "w") as file:
         file.write("\n".join(out) + "\n")

@@ -1,4 +1,5 @@
-"""Trainings of the harm suite: training.py loader|modes|profiled|ddp|fsdp. The losses of each epoch are those of the first one, bit by bit.
+"""Trainings of the harm suite: training.py loader|modes|profiled|ddp|fsdp. The losses of each epoch are those of the
+first one, bit by bit.
 
 The first epochs run before the program is probed (kit.py), so the program is its own control.
 """
@@ -94,7 +95,8 @@ def end_feeders():
 
 
 def sharded(model):
-    """Its parameters are DTensors: an operation of one rank alone on one of them would wait for the other rank for ever."""
+    """Its parameters are DTensors: an operation of one rank alone on one of them would wait for the other rank for
+    ever."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     return fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
