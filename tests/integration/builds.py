@@ -1,12 +1,12 @@
 """CPythons that distributions lack, unpacked from wheels that contain one: free-threaded builds in the launchers of
-freeze-core, 3.4 and 3.5 in that of panda3d; for aarch64, where no distribution at hand has them, 3.7 to 3.11 (without 3.8) too. Each is a
-static, stripped program under a name of its own.
+freeze-core, 3.4 and 3.5 in that of panda3d; for aarch64, where no distribution at hand has them, 3.7 to 3.11 (without
+3.8) too. Each is a static, stripped program under a name of its own.
 
     with builds.start("cp314t", script) as job:
         ...
 
-Their standard library is that of an interpreter at hand. A test that cannot have one skips and says why. `builds.py FOLDER aarch64`
-makes those of another machine, to be carried there (scripts/arm64.sh).
+Their standard library is that of an interpreter at hand. A test that cannot have one skips and says why. `builds.py
+FOLDER aarch64` makes those of another machine, to be carried there (scripts/arm64.sh).
 """
 import fcntl
 import os
@@ -30,11 +30,13 @@ OLD = ["cp34m", "cp35m"]
 # Where the layout of the runtime depends on the machine: for aarch64 only, pyenv has them for this one.
 WITH_MUTEXES = ["cp37m", "cp39", "cp310", "cp311"]
 CARRIED = {"aarch64": [*WITH_MUTEXES, *FREE_THREADED]}
-PROGRAM = {"freeze-core": r"freeze_core/bases/console-cpython-\w+-\w+-linux-gnu$", "panda3d": r"panda3d_tools/deploy-stub$",
-           "cx_Freeze": r"cx_Freeze/bases/console-cpython-\w+-\w+-linux-gnu$"}
+PROGRAM = {"freeze-core": r"freeze_core/bases/console-cpython-\w+-\w+-linux-gnu$",
+           "panda3d": r"panda3d_tools/deploy-stub$", "cx_Freeze": r"cx_Freeze/bases/console-cpython-\w+-\w+-linux-gnu$"}
 LIBRARY = r"cx_Freeze/bases/lib/libcrypt-[^/]*$"  # what that one needs beside itself
-# Of a standard library that is carried to another machine: modules that are large and not needed, or for this machine only.
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "config-*", "distutils", "ensurepip", "idlelib", "lib-dynload", "lib2to3", "pydoc_data",
+# Of a standard library that is carried to another machine: modules that are large and not needed, or for this machine
+# only.
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "config-*", "distutils", "ensurepip", "idlelib", "lib-dynload",
+                                  "lib2to3", "pydoc_data",
                                   "site-packages", "sitecustomize.py", "test", "tests", "tkinter", "turtledemo")
 
 # What the launcher of freeze-core looks for and calls.
@@ -66,7 +68,8 @@ def library_of(version):
     for path in interpreters.INTERPRETERS:
         if ".".join(map(str, interpreters.version_of(path)[:2])) == wanted:
             code = "import sysconfig; print(sysconfig.get_paths()['stdlib'])"
-            return subprocess.run([path, "-c", code], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout.strip()
+            return subprocess.run([path, "-c", code], stdout=subprocess.PIPE, check=True,
+                                  universal_newlines=True).stdout.strip()
     if f"/usr/bin/python{wanted}" in roots.INTERPRETERS["sid"]:
         return str(roots.path("sid") / f"usr/lib/python{wanted}")
     return pytest.skip(f"there is no standard library of Python {wanted}")
@@ -77,8 +80,10 @@ def unpack(tag, where, machine):
     wish = where / "wish.txt"
     wish.write_text(requirement + "\n")
     platforms = [f"--platform={name}_{machine}" for name in ("manylinux1", "manylinux2014", "manylinux_2_17")]
-    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--implementation=cp",
-                           f"--python-version={version}", f"--abi={tag}", *platforms, "--require-hashes", "-r", wish, "-d", where],
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
+                           "--implementation=cp",
+                           f"--python-version={version}", f"--abi={tag}", *platforms, "--require-hashes", "-r", wish,
+                           "-d", where],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     if done.returncode != 0:
         pytest.skip(f"{package} for {tag} cannot be had: {done.stdout.strip()[-200:]}")
@@ -122,7 +127,8 @@ def start(tag, script, ready="ready"):
 
 @contextmanager
 def start_by_hand(tag, script, starter, ready="ready"):
-    """A script in a build whose launcher can start nothing of ours: `starter` (targets/python_starter.c, compiled) does instead."""
+    """A script in a build whose launcher can start nothing of ours: `starter` (targets/python_starter.c, compiled) does
+    instead."""
     folder = path(tag)
     env = {"LD_PRELOAD": str(starter), "STARTER_PATH": str(folder / "lib"), "STARTER_SCRIPT": str(script)}
     with jobs.start(folder / "trainer", ready=ready, env=env) as job:

@@ -49,7 +49,8 @@ def directory_of(pid):
     start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     inside = Path(f"/proc/{pid}/status").read_text().partition("NSpid:")[2].splitlines()[0].split()[-1]
     name = f"{os.stat(f'/proc/{pid}/ns/pid').st_ino}-{inside}-{start}"
-    found = [Path(f"/proc/{pid}/root", root, f"probing-{os.stat(f'/proc/{pid}').st_uid}", name) for root in ("dev/shm", "tmp", "var/tmp")]
+    found = [Path(f"/proc/{pid}/root", root, f"probing-{os.stat(f'/proc/{pid}').st_uid}", name)
+             for root in ("dev/shm", "tmp", "var/tmp")]
     return next(path for path in found if path.exists())
 
 
@@ -94,7 +95,8 @@ class Client(Connection):
         super().__init__(pid)
         self.end = None
         self.credit = ROOM
-        kind_of_answer, fields = self.ask(CHANNEL, field(NAME, kind) + field(DATA, code) + field(TIMEOUT_MS, timeout_ms))
+        kind_of_answer, fields = self.ask(CHANNEL, field(NAME, kind) + field(DATA, code)
+                                          + field(TIMEOUT_MS, timeout_ms))
         if kind_of_answer != DONE:
             raise OSError(fields[TEXT].decode())
         assert fields[VALUE] == struct.pack("<Q", ROOM)
@@ -137,7 +139,8 @@ class Client(Connection):
 def listen(pid, code, address="127.0.0.1", port=0, mode=0, kind="code"):
     """The port."""
     connection = Connection(pid)
-    answer, fields = connection.ask(LISTEN, field(NAME, kind) + field(DATA, code) + field(TEXT, address) + field(VALUE, port) + field(MODE, mode))
+    answer, fields = connection.ask(LISTEN, field(NAME, kind) + field(DATA, code) + field(TEXT, address)
+                                    + field(VALUE, port) + field(MODE, mode))
     connection.close()
     if answer != DONE:
         raise OSError(fields[TEXT].decode())

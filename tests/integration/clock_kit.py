@@ -1,4 +1,5 @@
-"""Nodes whose clocks are wrong, reached as by ssh: a launcher that enters a node's namespaces and gives its program another clock."""
+"""Nodes whose clocks are wrong, reached as by ssh: a launcher that enters a node's namespaces and gives its program
+another clock."""
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,14 +19,16 @@ exec nsenter --target=$inside --pid --mount --wd=/ env LD_PRELOAD={library} "$@"
 
 def build_clock(folder):
     library = folder / "offset_clock.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", str(library), str(jobs.TOP / "tests/integration/targets/offset_clock.c"), "-ldl"],
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", str(library),
+                    str(jobs.TOP / "tests/integration/targets/offset_clock.c"), "-ldl"],
                    check=True)
     return library
 
 
 @contextmanager
 def nodes(offsets, folder, serve=False, each=1):
-    """A job whose nodes n0, n1, .. have clocks that are ahead by so many nanoseconds: the job, and the words that attach it."""
+    """A job whose nodes n0, n1, .. have clocks that are ahead by so many nanoseconds: the job, and the words that
+    attach it."""
     library, job = build_clock(folder), cluster_kit.Job(folder, len(offsets) * each)
     job.token.write_text("0" * 64)
     job.token.chmod(0o600)

@@ -65,7 +65,8 @@ def rank_environment(job, rank, local):
 
 @contextmanager
 def node(job, ranks, serve=True, address="127.0.0.1:0", joined=None):
-    """One more node of the job, with these ranks. joined: it has a network of its own, to which this joins it before its service starts."""
+    """One more node of the job, with these ranks. joined: it has a network of its own, to which this joins it before
+    its service starts."""
     needs_namespaces()
     number = len(job.nodes)
     home = job.folder / f"node{number}"
@@ -81,12 +82,13 @@ def node(job, ranks, serve=True, address="127.0.0.1:0", joined=None):
             lines.append(f"until grep -q {address.split(':')[0]} /proc/net/fib_trie; do sleep 0.02; done")
         lines.append(f"{shlex.quote(str(jobs.PROGRAM))} serve --token-file {job.token} {address} &")
     lines.append("wait")
-    with jobs.start("unshare", "--pid", *(["--net"] if joined else []), "--fork", "--mount-proc", "--kill-child", "bash", "-c", "\n".join(lines),
-                    env={"XDG_RUNTIME_DIR": str(home)}) as process:
+    with jobs.start("unshare", "--pid", *(["--net"] if joined else []), "--fork", "--mount-proc", "--kill-child",
+                    "bash", "-c", "\n".join(lines), env={"XDG_RUNTIME_DIR": str(home)}) as process:
         if joined:
             joined(process)
         job.nodes.append(process)
-        jobs.wait_until(lambda: process.output.count("ready") == len(ranks) and (not serve or "http://" in process.output), 60,
+        jobs.wait_until(lambda: process.output.count("ready") == len(ranks)
+                        and (not serve or "http://" in process.output), 60,
                         what=f"the start of a node ({process.output})")
         if serve:
             job.addresses.append(re.search(r"http://([^/]+)/", process.output)[1])
@@ -106,7 +108,8 @@ def nodes(count, each, folder):
 
 
 def attach(name, job, *words, expect=0, services=None):
-    done = jobs.probe("cluster", "attach", name, "--services", services or job.services, "--token-file", job.token, "--match", job.mark, *words)
+    done = jobs.probe("cluster", "attach", name, "--services", services or job.services, "--token-file", job.token,
+                      "--match", job.mark, *words)
     assert done.returncode == expect, done.stderr
     return done
 

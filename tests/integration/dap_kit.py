@@ -1,5 +1,5 @@
-"""A client of the Debug Adapter Protocol, after its specification, for tests of `probing debug` on every interpreter. VS Code's own client is in
-test_debug_vscode.py."""
+"""A client of the Debug Adapter Protocol, after its specification, for tests of `probing debug` on every interpreter.
+VS Code's own client is in test_debug_vscode.py."""
 import json
 import socket
 import time
@@ -92,7 +92,9 @@ class Client:
 
     def locals(self, frame):
         scopes = self.ask("scopes", frameId=frame["id"])["scopes"]
-        return {each["name"]: each for each in self.ask("variables", variablesReference=scopes[0]["variablesReference"])["variables"]}, \
+        return {each["name"]: each for each in self.ask("variables",
+                                                        variablesReference=scopes[0]["variablesReference"])[
+                                                            "variables"]}, \
             scopes[0]["variablesReference"]
 
     def value(self, expression, frame=None, context="repl"):

@@ -16,7 +16,8 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent.parent
 SOURCES = TOP / "tests/integration/targets"
 FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O2", "-g", "-pthread"]
-STUB_FLAGS = ["-fno-stack-protector", "-fno-jump-tables", "-fno-builtin", "-mgeneral-regs-only"]  # as in cmake/options.cmake
+# as in cmake/options.cmake
+STUB_FLAGS = ["-fno-stack-protector", "-fno-jump-tables", "-fno-builtin", "-mgeneral-regs-only"]
 MAGIC = 0x70726F62696E6721
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-target"]
 AGENTS = ["ok", "missing", "noentry", "null", "crash", "slow"]
@@ -24,7 +25,8 @@ TARGETS = ["malloc", "joins", "detached", "wait", "registers", "exec"]
 
 
 def compile_c(*words):
-    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          universal_newlines=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -37,7 +39,8 @@ class Compilers:
         if machine:
             self.built = TOP / f"build/{machine}"
             self.glibc = [*ZIG, f"{machine}-linux-gnu.2.36"]
-            self.musl, self.static = [*ZIG, f"{machine}-linux-musl", "-dynamic"], [*ZIG, f"{machine}-linux-musl", "-static"]
+            self.musl, self.static = [*ZIG, f"{machine}-linux-musl",
+                                      "-dynamic"], [*ZIG, f"{machine}-linux-musl", "-static"]
         # Agents must load into older C libraries than this machine's, as the real one does.
         self.old_glibc = [*ZIG, f"{self.machine}-linux-gnu.2.17"]
         self.flags = FLAGS + (["-mno-red-zone"] if self.machine == "x86_64" else [])
@@ -57,10 +60,11 @@ class Kit:
         # The session and what it stands on are not part of the driver.
         code = [path for path in (TOP / "src/inject").glob("*.c") if path.stem not in ("session", "stub")]
         code += [TOP / f"src/inject/arch/{using.machine}.c", SOURCES / "inject_driver.c"]
-        compile_c(*using.glibc, *FLAGS, *STUB_FLAGS, "-I", TOP / "src", "-c", TOP / "src/inject/stub.c", "-o", self.where / "stub.o")
+        compile_c(*using.glibc, *FLAGS, *STUB_FLAGS, "-I", TOP / "src", "-c", TOP / "src/inject/stub.c", "-o",
+                  self.where / "stub.o")
         libraries = [using.built / f"libpb_{name}.a" for name in ("remote", "control", "table", "base")]
-        compile_c(*using.glibc, *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, self.where / "stub.o", *libraries, "-ldl",
-                  "-o", self.where / "driver")
+        compile_c(*using.glibc, *FLAGS, "-DPROBING_TEST_STEPS", "-I", TOP / "src", *code, self.where / "stub.o",
+                  *libraries, "-ldl", "-o", self.where / "driver")
         for name in targets:
             source = SOURCES / f"target_{name}.c"
             compile_c(*using.glibc, *using.flags, source, "-o", self.where / name, "-ldl")
@@ -79,7 +83,8 @@ class Kit:
 
     def inject(self, pid, agent="ok", options="", timeout_ms=0, prefix=(), seconds=60, **env):
         """The driver's answer as a dictionary; "killed" where it killed itself. What it said is under "said"."""
-        done = subprocess.run([*prefix, str(self.where / "driver"), str(pid), str(self.agent(agent)), options, str(timeout_ms)],
+        done = subprocess.run([*prefix, str(self.where / "driver"), str(pid), str(self.agent(agent)), options,
+                               str(timeout_ms)],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=seconds,
                               env={**os.environ, **env})
         if done.returncode == -signal.SIGKILL:
@@ -90,20 +95,21 @@ class Kit:
         return {**answer, "said": done.stderr}
 
     def doctor(self, pid, prefix=()):
-        done = subprocess.run([*prefix, str(self.where / "driver"), "doctor", str(pid)], stdout=subprocess.PIPE, check=True,
-                              universal_newlines=True)
+        done = subprocess.run([*prefix, str(self.where / "driver"), "doctor", str(pid)], stdout=subprocess.PIPE,
+                              check=True, universal_newlines=True)
         return {line.split("\t")[0]: line.split("\t")[1:] for line in done.stdout.splitlines()}
 
     def steps(self, *victim):
         """The names of the steps that one injection into this target has."""
         with self.run(*victim) as target:
             time.sleep(0.02)
-            return [line.split(" ", 1)[1] for line in self.inject(target.pid, timeout_ms=30000, PROBING_STEPS="1")["said"].splitlines()]
+            return [line.split(" ", 1)[1] for line in self.inject(target.pid, timeout_ms=30000,
+                                                                  PROBING_STEPS="1")["said"].splitlines()]
 
     @contextmanager
     def run(self, *command, ready=True, prefix=(), **options):
-        process = subprocess.Popen([*prefix, str(self.where / command[0]), *map(str, command[1:])], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, **options)
+        process = subprocess.Popen([*prefix, str(self.where / command[0]), *map(str, command[1:])],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
         target = Target(process)
         try:
             if ready:

@@ -15,7 +15,8 @@ CANDIDATES = ["/usr/bin/python3", "/usr/local/bin/python3", *glob.glob("/usr/bin
 def version_of(path):
     """(3, 11, 7), or None where it does not run or is no CPython."""
     code = "import sys; print(sys.implementation.name, *sys.version_info[:3])"
-    done = subprocess.run([path, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+    done = subprocess.run([path, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          universal_newlines=True)
     words = done.stdout.split()
     return tuple(map(int, words[1:])) if done.returncode == 0 and words[:1] == ["cpython"] else None
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent.parent
 PROGRAM = Path(os.environ.get("PROBING_PROGRAM", TOP / "build/release/bin/probing"))
-SLOW = int(os.environ.get("PROBING_SLOW", 1))  # times slower than a machine of today: what is waited for has so much more time
+# times slower than a machine of today: what is waited for has so much more time
+SLOW = int(os.environ.get("PROBING_SLOW", 1))
 
 # What a person probes: work in a function with locals, called from another, in a script.
 TRAINING = """
@@ -61,8 +62,8 @@ def three_tries(test):
 
 def probe(*words, timeout=60, **options):
     """Runs the program; numbers may be given as they are."""
-    return subprocess.run([str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                          universal_newlines=True, timeout=timeout * SLOW, **options)
+    return subprocess.run([str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          stdin=subprocess.DEVNULL, universal_newlines=True, timeout=timeout * SLOW, **options)
 
 
 def rows(*words, **options):
@@ -115,16 +116,18 @@ def wait_until(condition, seconds=30, what="it"):
 
 
 # Numbers of system calls, by machine; None: there is none of the name.
-CALLS = {"x86_64": {"read": 0, "write": 1, "splice": 275, "select": 23, "nanosleep": 35, "recvfrom": 45, "futex": 202, "clock_nanosleep": 230, "epoll_wait": 232,
-                    "pselect6": 270, "epoll_pwait": 281},
-         "aarch64": {"read": 63, "write": 64, "splice": 76, "select": None, "nanosleep": 101, "recvfrom": 207, "futex": 98, "clock_nanosleep": 115, "epoll_wait": None,
+CALLS = {"x86_64": {"read": 0, "write": 1, "splice": 275, "select": 23, "nanosleep": 35, "recvfrom": 45, "futex": 202,
+                    "clock_nanosleep": 230, "epoll_wait": 232, "pselect6": 270, "epoll_pwait": 281},
+         "aarch64": {"read": 63, "write": 64, "splice": 76, "select": None, "nanosleep": 101, "recvfrom": 207,
+                     "futex": 98, "clock_nanosleep": 115, "epoll_wait": None,
                      "pselect6": 72, "epoll_pwait": 22}}[os.uname().machine]
 
 
 def wait_for_call(pid, *names):
     """Until the main thread waits in a system call of one of these names."""
     numbers = {str(CALLS[name]) for name in names}
-    wait_until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[0] in numbers, what=f"a wait in {' or '.join(names)}")
+    wait_until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[0] in numbers,
+               what=f"a wait in {' or '.join(names)}")
 
 
 def forget(pid):
@@ -146,7 +149,8 @@ def forget_earlier(pid):
 
 @contextmanager
 def start(*command, ready=None, ready_seconds=60, env=None, piped=subprocess.DEVNULL, **options):
-    """A process for the length of a block; killed at its end. ready: what it prints when it can be probed. piped: its standard input."""
+    """A process for the length of a block; killed at its end. ready: what it prints when it can be probed. piped: its
+    standard input."""
     with tempfile.NamedTemporaryFile("w", prefix="probing-job-", delete=False) as log:
         process = subprocess.Popen([str(word) for word in command], stdin=piped, stdout=log, stderr=subprocess.STDOUT,
                                    env={**os.environ, **(env or {})}, **options)

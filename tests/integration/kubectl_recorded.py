@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """kubectl as an API server's answers make it behave: kubectl_recorded.py PODS.json ARGUMENTS...
 
-PODS.json is what `kubectl get pods --output json` gives. A pod that runs has an annotation with the pid of a process whose namespaces are its own: exec
-goes there. Messages and exit statuses are those of kubectl 1.32 for pods that are gone, nodes that do not answer and programs that are not there.
+PODS.json is what `kubectl get pods --output json` gives. A pod that runs has an annotation with the pid of a process
+whose namespaces are its own: exec goes there. Messages and exit statuses are those of kubectl 1.32 for pods that are
+gone, nodes that do not answer and programs that are not there.
 """
 import json
 import os
@@ -34,13 +35,16 @@ def field(thing, path):
 
 
 def get(pods, words):
-    selector, phase, output = option(words, "--selector", "-l"), option(words, "--field-selector"), option(words, "--output", "-o")
+    selector, phase, output = option(words, "--selector",
+                                     "-l"), option(words, "--field-selector"), option(words, "--output", "-o")
     assert words == ["get", "pods"], words
     labels = dict(part.split("=") for part in selector.split(","))
-    chosen = [pod for pod in pods if labels.items() <= pod["metadata"]["labels"].items() and f"status.phase={pod['status']['phase']}" == phase]
+    chosen = [pod for pod in pods if labels.items() <= pod["metadata"]["labels"].items()
+              and f"status.phase={pod['status']['phase']}" == phase]
     inside = re.fullmatch(r"jsonpath=\{range \.items\[\*\]\}(.*)\{end\}", output)[1]
     for pod in chosen:
-        print(re.sub(r"\{(.*?)\}", lambda part: json.loads(part[1]) if part[1].startswith('"') else field(pod, part[1]), inside), end="")
+        print(re.sub(r"\{(.*?)\}", lambda part: json.loads(part[1]) if part[1].startswith('"') else field(pod, part[1]),
+                     inside), end="")
 
 
 def run(pods, words):
@@ -48,7 +52,8 @@ def run(pods, words):
     words, command = words[:at], words[at + 1:]
     namespace, container = option(words, "-n"), option(words, "-c")
     assert words[:2] == ["exec", "-i"] and len(words) == 3, words
-    pod = next((pod for pod in pods if (pod["metadata"]["namespace"], pod["metadata"]["name"]) == (namespace, words[2])), None)
+    pod = next((pod for pod in pods if (pod["metadata"]["namespace"],
+                                        pod["metadata"]["name"]) == (namespace, words[2])), None)
     if pod is None:
         fail(f'Error from server (NotFound): pods "{words[2]}" not found')
     if container not in [each["name"] for each in pod["spec"]["containers"]]:
@@ -57,8 +62,10 @@ def run(pods, words):
     if pid is None:
         fail("Error from server: error dialing backend: dial tcp 10.0.0.9:10250: i/o timeout")
     if not os.access(command[0], os.X_OK):
-        fail(f'error: Internal error occurred: Internal error occurred: error executing command in container: failed to exec in container: failed to start exec '
-             f'"7f1": OCI runtime exec failed: exec failed: unable to start container process: exec: "{command[0]}": stat {command[0]}: no such file or directory: unknown')
+        fail(f'error: Internal error occurred: Internal error occurred: error executing command in container: failed '
+             f'to exec in container: failed to start exec '
+             f'"7f1": OCI runtime exec failed: exec failed: unable to start container process: exec: "{command[0]}": '
+             f'stat {command[0]}: no such file or directory: unknown')
     status = subprocess.run(["nsenter", f"--target={pid}", "--pid", "--mount", *command]).returncode
     if status:
         fail(f"command terminated with exit code {status}", status)

@@ -31,8 +31,8 @@ class Linked(cluster_kit.Job):
         return ["nsenter", f"--net=/proc/{first}/ns/net", *map(str, words)]
 
     def probe(self, *words, timeout=60):
-        return subprocess.run(self.at_hub(jobs.PROGRAM, *words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              universal_newlines=True, timeout=timeout * jobs.SLOW)
+        return subprocess.run(self.at_hub(jobs.PROGRAM, *words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, timeout=timeout * jobs.SLOW)
 
     def cut(self, i):
         """The node's end goes down: the hub gets no answer, and no error at once either."""
@@ -48,9 +48,12 @@ class Linked(cluster_kit.Job):
         jobs.wait_until(lambda: children.read_text().split(), what="the node's first process")
         pid = children.read_text().split()[0]
         inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
-        for words in (self.at_hub("ip", "link", "add", f"node{i}", "type", "veth", "peer", "name", "eth0", "netns", pid),
-                      self.at_hub("ip", "address", "add", f"10.88.{i}.1/30", "dev", f"node{i}"), self.at_hub("ip", "link", "set", f"node{i}", "up"),
-                      [*inside, "ip", "link", "set", "lo", "up"], [*inside, "ip", "address", "add", f"10.88.{i}.2/30", "dev", "eth0"],
+        for words in (self.at_hub("ip", "link", "add", f"node{i}", "type", "veth", "peer", "name", "eth0", "netns",
+                                  pid),
+                      self.at_hub("ip", "address", "add", f"10.88.{i}.1/30", "dev", f"node{i}"),
+                      self.at_hub("ip", "link", "set", f"node{i}", "up"),
+                      [*inside, "ip", "link", "set", "lo", "up"], [*inside, "ip", "address", "add", f"10.88.{i}.2/30",
+                                                                   "dev", "eth0"],
                       [*inside, "ip", "link", "set", "eth0", "up"]):
             done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
             assert done.returncode == 0, (words, done.stdout)
@@ -58,8 +61,8 @@ class Linked(cluster_kit.Job):
 
 def needs_links():
     cluster_kit.needs_namespaces()
-    done = subprocess.run(["unshare", "--net", "sh", "-c", "ip link add one type veth peer name two"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True)
+    done = subprocess.run(["unshare", "--net", "sh", "-c", "ip link add one type veth peer name two"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     if done.returncode != 0:
         pytest.skip(f"no links between network namespaces here: {done.stdout.strip()}")
 
@@ -69,7 +72,9 @@ def nodes(count, folder):
     """So many nodes of one rank each, with a service at 10.88.NODE.2."""
     needs_links()
     with ExitStack() as stack:
-        job = Linked(folder, count, stack.enter_context(jobs.start("unshare", "--net", "sh", "-c", "echo ready; exec sleep 3600", ready="ready")))
+        job = Linked(folder, count,
+                     stack.enter_context(jobs.start("unshare", "--net", "sh", "-c", "echo ready; exec sleep 3600",
+                                                    ready="ready")))
         job.token.write_text(secrets.token_hex(32))
         job.token.chmod(0o600)
         subprocess.run(job.at_hub("ip", "link", "set", "lo", "up"), check=True)

@@ -14,10 +14,12 @@ CHROMIUM = next((p for p in ("/usr/bin/chromium", "/usr/bin/google-chrome") if o
 AXE = TOP / "web/node_modules/axe-core/axe.min.js"
 PLAYWRIGHT = TOP / "web/node_modules/playwright-core"
 BUILT = PROGRAM.parent.parent / "page/files/index.html"
-VIEWS = ("now", "activity", "flame", "sql", "torch", "memory", "training", "inspect", "prompt", "debug", "runs", "settings")
+VIEWS = ("now", "activity", "flame", "sql", "torch", "memory", "training", "inspect", "prompt", "debug", "runs",
+         "settings")
 
 browser_only = pytest.mark.skipif(not CHROMIUM or not PLAYWRIGHT.exists() or not BUILT.exists(),
-                                  reason="chromium is not installed" if not CHROMIUM else "the page was not built: Node.js is missing")
+                                  reason="chromium is not installed" if not CHROMIUM
+                                  else "the page was not built: Node.js is missing")
 
 
 def find_node():
@@ -28,13 +30,17 @@ def find_node():
 
 def start(served, folder, *steps, **plan):
     """The browser, under way: for steps that meet the test."""
-    (folder / "plan").write_text(json.dumps({"chromium": CHROMIUM, "modules": str(TOP / "web/package.json"), "folder": str(folder),
-                                             "url": f"http://{served.address}/?token={served.token}", "steps": steps, **plan}))
-    return subprocess.Popen([find_node(), Path(__file__).with_name("page_kit.mjs"), folder / "plan"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    (folder / "plan").write_text(json.dumps({"chromium": CHROMIUM, "modules": str(TOP / "web/package.json"),
+                                             "folder": str(folder),
+                                             "url": f"http://{served.address}/?token={served.token}", "steps": steps,
+                                             **plan}))
+    return subprocess.Popen([find_node(), Path(__file__).with_name("page_kit.mjs"), folder / "plan"],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(browser, may_say=()):
-    """What the steps found, after checking that nothing was said on the console and nothing was asked of another host."""
+    """What the steps found, after checking that nothing was said on the console and nothing was asked of another
+    host."""
     out, err = browser.communicate(timeout=120)
     assert browser.returncode == 0, err
     answer = json.loads(out)

@@ -53,7 +53,8 @@ def pprof(path):
 
 
 def perfetto(path):
-    """(clocks of the snapshot by number, its primary clock, [(packet's clock, when in us, names outermost first), ...] of all samples)."""
+    """(clocks of the snapshot by number, its primary clock, [(packet's clock, when in us, names outermost first), ...]
+    of all samples)."""
     clocks, primary, samples, known = {}, None, [], {}
     for number, data in fields(Path(path).read_bytes()):
         assert number == 1
@@ -103,5 +104,6 @@ def samples(path, rate):
     profile = json.loads(path.read_text())
     if path.name.endswith(".gecko.json"):
         return sum(sum(thread["samples"]["weight"]) for thread in profile["threads"])
-    weights = [weight for thread in profile["profiles"] for stack, weight in zip(thread["samples"], thread["weights"]) if stack]
+    weights = [weight for thread in profile["profiles"] for stack, weight in zip(thread["samples"], thread["weights"])
+               if stack]
     return round(sum(weights) * rate / 1000)

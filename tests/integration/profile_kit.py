@@ -1,8 +1,8 @@
 """Programs whose true profile is known, and the reading of folded stacks against it.
 
-tree() makes a program of 200 functions, some of them generators, each with one caller and one line that calls it: a stack
-is possible only when it is exactly the path to its innermost function, at exactly those lines.
-shares() makes a program that measures by itself how long each of its functions took.
+tree() makes a program of 200 functions, some of them generators, each with one caller and one line that calls it: a
+stack is possible only when it is exactly the path to its innermost function, at exactly those lines. shares() makes a
+program that measures by itself how long each of its functions took.
 """
 import mmap
 import random
@@ -58,8 +58,8 @@ class Tree:
 
 
 def read_folded(text, strict=True):
-    """[([(function, line or None), ...], samples), ...], outermost first; what a thread waits for is left out. What is no frame
-    is an error, or "?" where other tools are read."""
+    """[([(function, line or None), ...], samples), ...], outermost first; what a thread waits for is left out. What is
+    no frame is an error, or "?" where other tools are read."""
     stacks = []
     for row in text.splitlines():
         frames, count = row.rsplit(" ", 1)
@@ -150,8 +150,9 @@ def started(code, interpreter, root, folder):
 
 
 def sample_tree(tree, pid, probe, wanted, rate, seconds, out):
-    """Samples a tree that runs, slice by slice, until there are as many samples as wanted or the time is up: (samples, impossible,
-    not of full depth, examples, how long the target waited for a CPU as a part of the time it wanted one, what was said)."""
+    """Samples a tree that runs, slice by slice, until there are as many samples as wanted or the time is up: (samples,
+    impossible, not of full depth, examples, how long the target waited for a CPU as a part of the time it wanted one,
+    what was said)."""
     total, impossible, cut, examples, said = 0, 0, 0, [], ""
     deadline, (ran, waited) = time.monotonic() + seconds, run_delay(pid)
     while total < wanted and time.monotonic() < deadline:

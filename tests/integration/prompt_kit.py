@@ -78,9 +78,11 @@ def main():
 main()
 """
 # What is assigned before which of its lines runs, what the program makes of that, and the lines that every step shows.
-ASSIGNED = {"yield made": "made = 'M'", "return turned": "turned = n", "raise ValueError(said)": "said = 'S'", "return given": "given = 'G'"}
+ASSIGNED = {"yield made": "made = 'M'", "return turned": "turned = n", "raise ValueError(said)": "said = 'S'",
+            "return given": "given = 'G'"}
 CHANGED = "['M', 1, 'S', 'G']\n"
-STEPPED = {*ASSIGNED, "seen.append(n)", "except ValueError as error:", "got = await inner()", "return got", "except StopIteration as end:", "return seen"}
+STEPPED = {*ASSIGNED, "seen.append(n)", "except ValueError as error:", "got = await inner()", "return got",
+           "except StopIteration as end:", "return seen"}
 
 
 class Nc:
@@ -89,7 +91,8 @@ class Nc:
     def __init__(self, command):
         words = command.split()
         assert words[0] == "nc", command
-        self.process = subprocess.Popen([NC] + words[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen([NC] + words[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT)
         self.seen = ""
 
     def __enter__(self):

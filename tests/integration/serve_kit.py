@@ -45,15 +45,16 @@ class Service:
             return int(client.makefile("rb").readline().split()[1])
 
     def run(self, *words, target="", **options):
-        return subprocess.run([PROGRAM, "-t", f"{self.address}{target}", *map(str, words)], env=options.pop("env", self.env), capture_output=True,
-                              text=True, timeout=60, **options)
+        return subprocess.run([PROGRAM, "-t", f"{self.address}{target}", *map(str, words)],
+                              env=options.pop("env", self.env), capture_output=True, text=True, timeout=60, **options)
 
 
 @contextmanager
 def service(folder, *words, program=PROGRAM):
     folder.mkdir(mode=0o700, exist_ok=True)
     env = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
-    process = subprocess.Popen([program, "serve", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([program, "serve", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
     try:
         line = process.stdout.readline()
         assert line, process.stderr.read()
@@ -124,7 +125,8 @@ class Stream:
             fields = [line.partition(": ") for line in block.split("\n") if not line.startswith(":")]
             if fields:
                 data = "\n".join(value for name, _, value in fields if name == "data")
-                found.append((dict((name, value) for name, _, value in fields)["event"], fields[0][2], json.loads(data)))
+                found.append((dict((name, value) for name, _, value in fields)["event"], fields[0][2],
+                              json.loads(data)))
         return found
 
     def wait_for(self, enough, seconds=30):

@@ -1,4 +1,5 @@
-"""A real SLURM cluster, with ssh, in namespaces: slurm_nodes.sh has how. Needs root and the packages that setup brought."""
+"""A real SLURM cluster, with ssh, in namespaces: slurm_nodes.sh has how. Needs root and the packages that setup
+brought."""
 import os
 import shlex
 import shutil
@@ -32,9 +33,10 @@ def why_not():
     if not list(PACKAGES.glob("slurmd_*.deb")):
         return "scripts/setup.sh brought no packages of SLURM (no Debian, or no network)"
     with tempfile.TemporaryDirectory() as folder:
-        script = 'mount -t tmpfs tmpfs "$0" && mkdir "$0"/a "$0"/b && mount -t overlay overlay -o lowerdir=/usr,upperdir="$0"/a,workdir="$0"/b /usr'
-        done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--net", "sh", "-c", script, folder], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, universal_newlines=True)
+        script = ('mount -t tmpfs tmpfs "$0" && mkdir "$0"/a "$0"/b && mount -t overlay overlay -o '
+                  'lowerdir=/usr,upperdir="$0"/a,workdir="$0"/b /usr')
+        done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--net", "sh", "-c", script, folder],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     return "" if done.returncode == 0 else f"no overlay in a mount namespace here: {done.stderr.strip()}"
 
 
@@ -93,7 +95,8 @@ class Cluster:
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                if (process / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").rsplit("/", 1)[-1] == name and self.is_inside(process.name):
+                if (process / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace").rsplit("/", 1)[
+                    -1] == name and self.is_inside(process.name):
                     found.append(int(process.name))
             except OSError:
                 pass
@@ -110,7 +113,9 @@ def cluster(nodes, folder):
         pytest.skip(reason)
     inside = folder / "inside"
     inside.mkdir()
-    with jobs.start("unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child", "--propagation", "private",
-                    "bash", SCRIPT, inside, nodes, *PACKAGES.glob("*.deb"), *MPI.glob("*.deb"), ready="ready", ready_seconds=60) as process:
+    with jobs.start("unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child", "--propagation",
+                    "private",
+                    "bash", SCRIPT, inside, nodes, *PACKAGES.glob("*.deb"), *MPI.glob("*.deb"), ready="ready",
+                    ready_seconds=60) as process:
         yield Cluster(inside, process)
     shutil.rmtree(inside, ignore_errors=True)

@@ -12,7 +12,8 @@ LIBRARIES = [TOP / f"build/release/libpb_{name}.a" for name in ("remote", "contr
 def build(source, where):
     """Compiles a program of targets/ with the reader in it."""
     binary = where / Path(source).stem
-    subprocess.run(["cc", "-std=gnu17", "-O2", "-g", "-D_GNU_SOURCE", f"-I{TOP / 'src'}", "-o", binary, TARGETS / source, *LIBRARIES, "-ldl"],
+    subprocess.run(["cc", "-std=gnu17", "-O2", "-g", "-D_GNU_SOURCE", f"-I{TOP / 'src'}", "-o", binary,
+                    TARGETS / source, *LIBRARIES, "-ldl"],
                    check=True)
     return binary
 

@@ -35,8 +35,8 @@ def run_dir(pid):
 
 
 def own_kb(pid, without="probing-.*/arena|memfd:arena"):
-    """Memory that a process has for itself, without the tables: all that it wrote to, and our code whole. Not the share that it
-    has of libraries, which grows when others that use them end."""
+    """Memory that a process has for itself, without the tables: all that it wrote to, and our code whole. Not the share
+    that it has of libraries, which grows when others that use them end."""
     total, key = 0, ""
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -47,7 +47,8 @@ def own_kb(pid, without="probing-.*/arena|memfd:arena"):
 
 
 def signals_of(pid):
-    """Masks and handlers, but for signals 32 and 33, which glibc keeps for itself and catches once there is a second thread."""
+    """Masks and handlers, but for signals 32 and 33, which glibc keeps for itself and catches once there is a second
+    thread."""
     masks = re.findall(r"^(Sig(?:Pnd|Blk|Ign|Cgt)):\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.M)
     return {name: int(mask, 16) & ~(3 << 31) for name, mask in masks}
 
@@ -79,7 +80,8 @@ def test_it_is_small_quiet_and_leaves_nothing(interpreter):
         assert probe(job.pid, "detach").returncode == 0
         jobs.wait_until(lambda: job.threads() == threads, what="the end of its threads")
         assert job.fds() == fds
-        assert sorted(path.name for path in directory.iterdir()) == ["about", "arena", "config"], "its tables stay readable, and nobody can connect"
+        kept = sorted(path.name for path in directory.iterdir())
+        assert kept == ["about", "arena", "config"], "its tables stay readable, and nobody can connect"
         left = [line.split() for line in Path(f"/proc/{job.pid}/maps").read_text().splitlines() if "probing" in line]
         size = sum(int(a, 16) - int(b, 16) for b, a in (line[0].split("-") for line in left))
         assert 0 < size < 1024 * 1024, "only the code stays mapped, half of it the Python part"
@@ -117,8 +119,10 @@ def test_the_loader_lists_no_path_that_somebody_would_open(interpreter):
 def test_a_debugger_can_still_attach():
     with jobs.python() as job:
         inject(job)
-        done = subprocess.run(["gdb", "--nx", "--batch", "-ex", "info sharedlibrary", "-p", str(job.pid)], timeout=60, check=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        done = subprocess.run(["gdb", "--nx", "--batch", "-ex", "info sharedlibrary", "-p", str(job.pid)], timeout=60,
+                              check=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              universal_newlines=True)
         assert "libprobing.so" in done.stdout
 
 
@@ -176,8 +180,10 @@ time.sleep(60)
 
 def test_exec_starts_anew(tmp_path):
     go = tmp_path / "go"
-    code = f"import os, sys, time\nprint('ready', flush=True)\nwhile not os.path.exists({str(go)!r}):\n    time.sleep(0.02)\n" \
-           "os.execv(sys.executable, [sys.executable, '-c', 'import time; print(\"second\", flush=True); time.sleep(60)'])"
+    code = (f"import os, sys, time\nprint('ready', flush=True)\nwhile not os.path.exists({str(go)!r}):\n    "
+            f"time.sleep(0.02)\n"
+            "os.execv(sys.executable, [sys.executable, '-c', 'import time; print(\"second\", flush=True); "
+            "time.sleep(60)'])")
     with jobs.python(code) as job:
         inject(job)
         first = run_dir(job.pid)
@@ -199,7 +205,9 @@ def test_rows_of_before_a_detach_are_read_by_the_pid_until_a_new_agent_begins():
         assert probe(job.pid, "detach").returncode == 0
         count = lambda: probe(job.pid, "query", "--format", "csv", "SELECT count(*) FROM memory_usage")
         first = count()
-        assert int(first.stdout.split()[1]) >= 2 and "not probed any more" in first.stderr and "ended run" not in first.stderr
+        assert int(first.stdout.split()[1]) >= 2
+        assert "not probed any more" in first.stderr
+        assert "ended run" not in first.stderr
         listed = next(line.split() for line in probe("list").stdout.splitlines() if line.split()[0] == str(job.pid))
         assert listed[1] == "python" and "probing" not in job.threads(), "reading brings no agent back"
         assert rows_of(job.pid) == int(first.stdout.split()[1]) and "probing" not in job.threads()
@@ -219,7 +227,8 @@ def test_a_dead_run_still_answers():
         time.sleep(1.2)
         job.process.kill()
         job.process.wait()
-        listed = [line.split() for line in probe("list", "--dead").stdout.splitlines() if line.split()[0] == str(job.pid)]
+        listed = [line.split() for line in probe("list", "--dead").stdout.splitlines()
+                  if line.split()[0] == str(job.pid)]
         assert listed and listed[0][1] == "dead"
         done = probe(job.pid, "tables", "--format", "csv")
         assert done.returncode == 0 and f"pid {job.pid},memory_usage,2," in done.stdout
@@ -229,12 +238,16 @@ def test_a_dead_run_still_answers():
 
 def test_the_description_says_which_part_of_which_job(tmp_path):
     launchers = [
-        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "run-7", "ROLE_NAME": "trainer", "SLURM_JOB_ID": "99"},
-         {"rank": "3", "local_rank": "1", "world_size": "8", "job": "run-7", "role": "trainer", "launcher": "torchrun"}),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "run-7", "ROLE_NAME": "trainer",
+          "SLURM_JOB_ID": "99"},
+         {"rank": "3", "local_rank": "1", "world_size": "8", "job": "run-7", "role": "trainer",
+          "launcher": "torchrun"}),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_JOB_ID": "99", "SLURMD_NODENAME": "n042"},
          {"rank": "5", "world_size": "16", "job": "99", "node": "n042", "launcher": "slurm"}),
-        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, {"rank": "2", "world_size": "4", "launcher": "openmpi"}),
-        ({"JOB_COMPLETION_INDEX": "6", "POD_NAME": "train-6"}, {"rank": "6", "node": "train-6", "launcher": "kubernetes"}),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"},
+         {"rank": "2", "world_size": "4", "launcher": "openmpi"}),
+        ({"JOB_COMPLETION_INDEX": "6", "POD_NAME": "train-6"}, {"rank": "6", "node": "train-6",
+                                                                "launcher": "kubernetes"}),
     ]
     for env, wanted in launchers:
         with jobs.python(env=env) as job:
@@ -270,8 +283,10 @@ def test_a_client_that_misbehaves_is_closed_and_nothing_else():
         good.sendall(hello)
         assert good.recv(4096)[4:6] == b"\x41\x00"
 
-        bad = [b"GET / HTTP/1.0\r\n\r\n", b"\0" * 64, frame(2), frame(1, field(1, b"0" * 32)), frame(1), hello + frame(2, magic=b"PBC2"),
-               frame(1, b"\xff" * 40), b"PBC1" + struct.pack("<HHII", 1, 0, 1, 1 << 30), hello + frame(3, b"\1"), os.urandom(4096)]
+        bad = [b"GET / HTTP/1.0\r\n\r\n", b"\0" * 64, frame(2), frame(1, field(1, b"0" * 32)), frame(1),
+               hello + frame(2, magic=b"PBC2"),
+               frame(1, b"\xff" * 40), b"PBC1" + struct.pack("<HHII", 1, 0, 1, 1 << 30), hello + frame(3, b"\1"),
+               os.urandom(4096)]
         for words in bad:
             client = connect(directory)
             client.sendall(words)
@@ -300,20 +315,24 @@ def test_another_user_gets_no_answer():
         os.chmod(directory.parent, 0o755)
         os.chmod(directory, 0o755)
         os.chmod(directory / "control", 0o777)
-        code = f"import socket; c = socket.socket(socket.AF_UNIX); c.connect({str(directory / 'control')!r}); c.settimeout(5); print(c.recv(10))"
-        done = subprocess.run(["/usr/bin/python3", "-c", code], user=65534, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        code = (f"import socket; c = socket.socket(socket.AF_UNIX); c.connect({str(directory / 'control')!r}); "
+                f"c.settimeout(5); print(c.recv(10))")
+        done = subprocess.run(["/usr/bin/python3", "-c", code], user=65534, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, universal_newlines=True)
         assert "b''" in done.stdout or "Reset" in done.stdout, done.stdout
         os.chmod(directory, 0o700)
         os.chmod(directory.parent, 0o700)
 
 
-NOWHERE = "mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none /dev/shm && exec "
+NOWHERE = ("mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none "
+           "/dev/shm && exec ")
 
 
 @ROOT_ONLY
 def test_where_no_path_is_writable_the_agent_is_reached_through_its_door():
     code = "import time; loss = 1.5; print('ready', flush=True); time.sleep(60)"
-    with jobs.start("unshare", "--mount", "sh", "-c", NOWHERE + f"{os.path.realpath(sys.executable)} -c \"{code}\"", ready="ready") as job:
+    with jobs.start("unshare", "--mount", "sh", "-c", NOWHERE + f"{os.path.realpath(sys.executable)} -c \"{code}\"",
+                    ready="ready") as job:
         inject(job)
         assert probe(job.pid, "eval", "loss").stdout == "1.5\n"
         assert rows_of(job.pid) >= 1
@@ -328,7 +347,8 @@ def test_where_no_path_is_writable_the_agent_is_reached_through_its_door():
 def test_shared_memory_is_left_alone_where_it_is_scarce():
     code = "import time; print('ready', flush=True); time.sleep(60)"
     small = "mount -t tmpfs -o size=64m none /dev/shm && exec "
-    with jobs.start("unshare", "--mount", "sh", "-c", small + f"{os.path.realpath(sys.executable)} -c \"{code}\"", ready="ready") as job:
+    with jobs.start("unshare", "--mount", "sh", "-c", small + f"{os.path.realpath(sys.executable)} -c \"{code}\"",
+                    ready="ready") as job:
         inject(job)
         assert not os.listdir(f"/proc/{job.pid}/root/dev/shm")
         assert rows_of(job.pid) >= 1
@@ -376,7 +396,8 @@ def test_detach_while_code_runs_harms_nothing():
     """The code outlives the agent's tables, sockets and Python part; neither it nor the program notices."""
     for interpreter in INTERPRETERS:
         with jobs.python(interpreter=interpreter) as job:
-            running = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time; time.sleep(1.2); print('late')"],
+            running = subprocess.Popen([str(jobs.PROGRAM), str(
+                job.pid), "eval", "import time; time.sleep(1.2); print('late')"],
                                        stderr=subprocess.DEVNULL)
             time.sleep(0.5)
             assert probe(job.pid, "detach").returncode == 0
@@ -441,7 +462,8 @@ def test_inject_and_detach_over_and_over_and_at_once():
             assert "is probed now" in probe(job.pid, "inject").stdout, n
             assert probe(job.pid, "detach").returncode == 0, n
         for _ in range(15):
-            both = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            both = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), command], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE)
                     for command in ("inject", "detach", "detach", "inject")]
             assert [(p.communicate()[1], p.returncode) for p in both] == [(b"", 0)] * 4
         probe(job.pid, "detach")
@@ -510,7 +532,8 @@ time.sleep(60)
 
 def test_the_resident_thread_does_not_wait_for_the_loader(tmp_path):
     """A library whose constructor takes its time holds the loader's lock; control answers all the same."""
-    (tmp_path / "slow.c").write_text("#include <unistd.h>\n__attribute__((constructor)) static void slow(void) { sleep(4); }\n")
+    (tmp_path / "slow.c").write_text("#include <unistd.h>\n__attribute__((constructor)) static void slow(void) { "
+                                     "sleep(4); }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "slow.so", tmp_path / "slow.c"], check=True)
     code = f"""
 import ctypes, threading, time

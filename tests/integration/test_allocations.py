@@ -30,7 +30,9 @@ while True:
     {"fill": fill, "churn": churn, "clear": clear}[steps[0]]()
     steps.pop(0)
 """
-BY_FUNCTION = "SELECT function_name, lineno, sum(gross_bytes)::BIGINT AS sum, sum(allocated_bytes)::BIGINT AS alive, count(*) AS n FROM memory_allocations WHERE kind = 'python' AND bytes BETWEEN 40000 AND 40100 GROUP BY ALL"
+BY_FUNCTION = ("SELECT function_name, lineno, sum(gross_bytes)::BIGINT AS sum, sum(allocated_bytes)::BIGINT AS alive, "
+               "count(*) AS n FROM memory_allocations WHERE kind = 'python' AND bytes BETWEEN 40000 AND 40100 "
+               "GROUP BY ALL")
 
 
 def do(job, *steps):
@@ -60,7 +62,9 @@ def test_sums_lines_and_what_is_alive_are_right(python):
         do(job, "fill", "churn")
         found, first = by_function(job), int(probe(job.pid, "eval", "fill.__code__.co_firstlineno").stdout)
         # A block is chosen with the probability 0.46: five standard deviations are 17% of 1000 blocks, 12% of 2000.
-        assert 33e6 < found["fill"]["sum"] < 47e6 and found["fill"]["alive"] == found["fill"]["sum"] and found["fill"]["lineno"] == first + 2, found
+        assert 33e6 < found["fill"]["sum"] < 47e6, found
+        assert found["fill"]["alive"] == found["fill"]["sum"], found
+        assert found["fill"]["lineno"] == first + 2, found
         assert 70e6 < found["churn"]["sum"] < 90e6 and found["churn"]["lineno"] == first + 5, found
         assert (found["churn"]["alive"] or 0) < 300000, "the last one is the only one that is there"
         do(job, "clear")
@@ -196,7 +200,9 @@ def test_comes_and_goes_under_threads_that_allocate_collect_and_fork():
             assert probe(job.pid, *end).returncode == 0
             times += 1
         before = probe(job.pid, "eval", "(min(rounds), len(ends))").stdout
-        jobs.wait_until(lambda: all(a > b for a, b in zip(eval(probe(job.pid, "eval", "(min(rounds), len(ends))").stdout), eval(before))), 30, "all threads")
+        jobs.wait_until(lambda: all(a > b
+                                    for a, b in zip(eval(probe(job.pid, "eval", "(min(rounds), len(ends))").stdout),
+                                                    eval(before))), 30, "all threads")
         assert probe(job.pid, "eval", "set(ends)").stdout == "{7}\n" and job.alive()
 
 
@@ -226,7 +232,8 @@ while True:
             before = int(probe(job.pid, "eval", "len(rounds)").stdout)
             jobs.wait_until(lambda: int(probe(job.pid, "eval", "len(rounds)").stdout) > before + 3, 60, "rounds")
             assert probe(job.pid, "config", "probing.memory.sampling=off").returncode == 0
-        assert rows(job, "SELECT count(*) AS n FROM memory_allocations WHERE function_name IS NOT NULL")[0]["n"] > 0 and job.alive()
+        assert rows(job, "SELECT count(*) AS n FROM memory_allocations WHERE function_name IS NOT NULL")[0]["n"] > 0
+        assert job.alive()
 
 
 TENSORS = """
@@ -263,16 +270,21 @@ def test_tensors_are_counted_once_and_views_are_not():
     with jobs.python(TENSORS, ready_seconds=90) as job:
         turn_on(job)
         do(job, "fill", "clear")
-        jobs.wait_until(lambda: do(job, "fill", "clear") or rows(job, BY_FUNCTION.replace("'python'", "'tensor'")), 20, "torch is found")
+        jobs.wait_until(lambda: do(job, "fill", "clear") or rows(job, BY_FUNCTION.replace("'python'", "'tensor'")), 20,
+                        "torch is found")
         assert probe(job.pid, "config", "probing.memory.sampling=off").returncode == 0
         time.sleep(0.05)
         since = rows(job, "SELECT now()::VARCHAR AS now")[0]["now"]
         turn_on(job)
         do(job, "fill", "chain", "views")
-        sql = BY_FUNCTION.replace("'python'", "'tensor'").replace("lineno, ", "any_value(device) AS device, ").replace("WHERE", f"WHERE timestamp > '{since}' AND")
+        sql = BY_FUNCTION.replace("'python'", "'tensor'").replace("WHERE", f"WHERE timestamp > '{since}' AND")
+        sql = sql.replace("lineno, ", "any_value(device) AS device, ")
         found = {row["function_name"]: row for row in rows(job, sql)}
-        assert 33e6 < found["fill"]["sum"] < 47e6 and found["fill"]["alive"] == found["fill"]["sum"] and found["fill"]["device"] == "cpu", found
-        assert 106e6 < found["chain"]["sum"] < 134e6, "three new ones each, of which two are kept by the backward, and two aliases"
+        assert 33e6 < found["fill"]["sum"] < 47e6, found
+        assert found["fill"]["alive"] == found["fill"]["sum"], found
+        assert found["fill"]["device"] == "cpu", found
+        assert 106e6 < found["chain"]["sum"] < 134e6, ("three new ones each, of which two are kept by the backward, "
+                                                       "and two aliases")
         assert found.get("views", {"sum": 0})["sum"] == 0, "none is new"
         do(job, "clear")
         assert {row["function_name"]: row for row in rows(job, sql)}["fill"]["alive"] == 0

@@ -1,8 +1,7 @@
-"""archive: rows outlive the arena and the process, as Parquet that any engine reads; archived and live rows are one table,
-none twice and none lost, wherever the recorder is killed."""
+"""archive: rows outlive the arena and the process, as Parquet that any engine reads; archived and live rows are one
+table, none twice and none lost, wherever the recorder is killed."""
 import datetime
 import fcntl
-import json
 import os
 import random
 import re
@@ -19,89 +18,10 @@ import jobs
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from archive_kit import program, writer  # noqa: F401
 from test_sql_escape import NATIVE, hole  # noqa: F401
 
 SOAK = bool(os.environ.get("PROBING_SOAK"))
-SUM = "SELECT count(*), count(DISTINCT n), min(n), max(n), bool_and(proof = n * 31 + 7) FROM test.stream"
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    binary = tmp_path_factory.mktemp("writer") / "archive_writer"
-    subprocess.run(["cc", "-std=gnu17", "-O2", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}", "-pthread", "-o", binary,
-                    jobs.TOP / "tests/integration/targets/archive_writer.c", *sorted((jobs.TOP / "src/table").glob("*.c"))], check=True)
-    return binary
-
-
-class Writer:
-    """A run that writes rows on request, and an archive of its own."""
-
-    def __init__(self, program, where, bound, segment, job, rank):
-        self.archive = where / "archive"
-        self.env = {**os.environ, "PROBING_DIR": str(where), "PROBING_ARCHIVE": str(self.archive)}
-        self.process = subprocess.Popen([program, str(bound), str(segment), job, rank], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=self.env, universal_newlines=True)
-        self.pid = self.process.pid
-        assert self.process.stdout.readline() == "ready\n"
-
-    def tell(self, words):
-        self.say(words)
-        return int(self.process.stdout.readline())
-
-    def say(self, words):
-        self.process.stdin.write(words + "\n")
-        self.process.stdin.flush()
-
-    def probe(self, *words, env_more=None, **options):
-        return jobs.probe(*words, env={**self.env, **(env_more or {})}, **options)
-
-    def archived(self, *words):
-        done = self.probe("-t", self.pid, "archive", *(words or ["--once"]))
-        assert done.returncode == 0, done.stderr
-        return done
-
-    def rows(self, sql=SUM, *words):
-        done = self.probe("-t", self.pid, "query", "--format", "csv", *words, sql)
-        assert done.returncode == 0, done.stderr
-        return [line.split(",") for line in done.stdout.splitlines()[1:]]
-
-    def count(self):
-        """Rows, after a look at each: all are different, whole, and nothing is between them that is not there."""
-        n, different, first, last, whole = self.rows()[0]
-        assert n == different and whole == "true", (n, different, whole)
-        return int(n), int(first), int(last)
-
-    def listed(self, table="test.stream"):
-        """Row counts from `tables` and probing.tables."""
-        [[said]] = self.rows(f"SELECT rows FROM probing.tables WHERE name = '{table}'")
-        assert self.rows(f"SELECT count(*) > 5 FROM probing.columns WHERE \"table\" = '{table}'") == [["true"]]
-        if self.process.poll() is not None:  # one that runs would be injected
-            rows = json.loads(self.probe("-t", self.pid, "tables", "--format", "json").stdout)
-            assert [str(row["rows"]) for row in rows if row["table"] == table] == [said]
-        return int(said)
-
-    def files(self, table="test.stream"):
-        return sorted(self.archive.glob(f"{table}/*/*/*/*/*.parquet"))
-
-    def glob(self, table="test.stream"):
-        return f"{self.archive}/{table}/*/*/*/*/*.parquet"
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-
-@pytest.fixture
-def writer(program, tmp_path):
-    made = []
-
-    def make(bound=4 << 20, segment=1 << 16, job="a/b c", rank="3", where=tmp_path):
-        made.append(Writer(program, where, bound, segment, job, rank))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.kill()
 
 
 def test_archived_and_live_rows_are_one_table(writer):
@@ -119,16 +39,19 @@ def test_archived_and_live_rows_are_one_table(writer):
     assert w.count() == (65000, 0, 64999)
     assert int(w.rows("SELECT count(*) FROM test.stream", "--archive", "none")[0][0]) < 40000
     assert w.listed() == 65000
-    done = w.probe("-t", w.pid, "query", "--stats", "SELECT count(*) FROM test.stream WHERE timestamp < (SELECT min(timestamp) FROM test.stream)")
+    done = w.probe("-t", w.pid, "query", "--stats", "SELECT count(*) FROM test.stream WHERE timestamp < (SELECT "
+                                                    "min(timestamp) FROM test.stream)")
     assert "archived files read: 4, skipped: 0" in done.stderr  # the bound is no constant
     middle = w.rows("SELECT max(timestamp) FROM test.stream WHERE n < 20000")[0][0]
-    done = w.probe("-t", w.pid, "query", "--format", "csv", "--stats", f"SELECT count(*) FROM test.stream WHERE timestamp <= '{middle}'")
+    done = w.probe("-t", w.pid, "query", "--format", "csv", "--stats", f"SELECT count(*) FROM test.stream WHERE "
+                                                                       f"timestamp <= '{middle}'")
     assert "archived files read: 2, skipped: 2" in done.stderr, done.stderr
     assert int(done.stdout.split()[1]) >= 20000
     assert w.rows("SELECT n FROM test.stream LIMIT 3") == [["0"], ["1"], ["2"]]
     assert w.rows("SELECT count(*) FROM (SUMMARIZE test.stream) WHERE count = 65000")[0][0] == "9"
     assert w.rows("SELECT count(*) FROM query('FROM test.stream')")[0][0] == "65000"
-    assert w.rows("SELECT a.n FROM test.stream a JOIN test.stream b ON a.n + 64990 = b.n WHERE a.n < 3 ORDER BY 1") == [["0"], ["1"], ["2"]]
+    assert w.rows("SELECT a.n FROM test.stream a JOIN test.stream b ON a.n + 64990 = b.n WHERE a.n < 3 ORDER BY 1") == [
+        ["0"], ["1"], ["2"]]
 
 
 def test_a_run_outlives_what_it_left(writer, tmp_path):
@@ -206,17 +129,22 @@ def test_what_was_recorded_of_a_process_is_archived_with_it(writer, tmp_path, pr
         left = counts("-t", job.pid)
         # Stacks of different recordings are different ones.
         stacks = probe("-t", job.pid, "query", "--format", "csv",
-                       "SELECT max(n), max(recordings) FROM (SELECT count(DISTINCT (function, line, kind)) AS n FROM python.stacks GROUP BY stack), "
-                       "(SELECT count(DISTINCT stack >> 32) AS recordings FROM python.samples SEMI JOIN python.stacks USING (stack))")
+                       "SELECT max(n), max(recordings) FROM (SELECT count(DISTINCT (function, line, kind)) AS n FROM "
+                       "python.stacks GROUP BY stack), "
+                       "(SELECT count(DISTINCT stack >> 32) AS recordings FROM python.samples SEMI JOIN python.stacks "
+                       "USING (stack))")
         assert stacks.splitlines()[1] == "1,2"
         for table, n in zip(RECORDED, left):
-            theirs = duckdb.sql(f"SELECT count(*), min(rank) FROM read_parquet('{archive}/{table}/*/*/*/*/*.parquet')").fetchall()[0]
+            theirs = duckdb.sql(f"SELECT count(*), min(rank) FROM "
+                                f"read_parquet('{archive}/{table}/*/*/*/*/*.parquet')").fetchall()[0]
             assert theirs == (n, 5), table
         for run in tmp_path.glob("probing-*"):
             shutil.rmtree(run)
         assert counts("-t", job.pid) == left
         assert len(re.findall(rf"^{job.pid},archived,", probe("list", "--format", "csv"), re.M)) == 1
-        everybody = probe("query", "--archive", archive, "--format", "csv", "SELECT DISTINCT pid, count(*) FROM python.memory GROUP BY pid")
+        everybody = probe(
+            "query", "--archive", archive, "--format", "csv", "SELECT DISTINCT pid, count(*) FROM python.memory "
+                                                              "GROUP BY pid")
         assert everybody.split()[1] == f"{job.pid},{left[2]}"
     # What is too old goes, with all that is written down of it.
     for file in archive.glob("*/*/*/*/*/*.parquet"):
@@ -236,24 +164,36 @@ def test_other_engines_read_it_as_it_is(writer):
     w.archived("--retention", "0")
     table = pyarrow.dataset.dataset(str(w.archive / "test.stream"), partitioning="hive", format="parquet").to_table()
     kinds = {field.name: str(field.type) for field in table.schema}
-    assert {k: kinds[k] for k in ("timestamp", "timestamp_ns", "n", "name", "address", "ratio", "flag", "raw", "size", "rank", "date")} == {
-        "timestamp": "timestamp[us]", "timestamp_ns": "int64", "n": "int64", "name": "string", "address": "int64", "ratio": "double",
+    assert {k: kinds[k] for k in ("timestamp", "timestamp_ns", "n", "name", "address", "ratio", "flag", "raw", "size",
+                                  "rank", "date")} == {
+        "timestamp": "timestamp[us]", "timestamp_ns": "int64", "n": "int64", "name": "string", "address": "int64",
+                                      "ratio": "double",
         "flag": "bool", "raw": "binary", "size": "int64", "rank": "int32", "date": "string"}
     rows = {row["n"]: row for row in table.to_pylist()}
     assert len(rows) == table.num_rows == 6020
-    assert rows[5]["address"] % 2**64 == 2**64 - 6 and rows[4]["address"] == 4 and rows[4]["ratio"] == 1.0 and rows[3]["ratio"] is None
-    assert rows[4]["name"] == "näme '4\"" and rows[4]["raw"] == b"\0\xff" and rows[4]["size"] == 2**32 - 5 and rows[4]["job"] == "a/b c"
+    assert rows[5]["address"] % 2**64 == 2**64 - 6
+    assert rows[4]["address"] == 4
+    assert rows[4]["ratio"] == 1.0
+    assert rows[3]["ratio"] is None
+    assert rows[4]["name"] == "näme '4\""
+    assert rows[4]["raw"] == b"\0\xff"
+    assert rows[4]["size"] == 2**32 - 5
+    assert rows[4]["job"] == "a/b c"
     epoch = datetime.datetime(1970, 1, 1)
-    assert all(row["timestamp"] == epoch + datetime.timedelta(microseconds=row["timestamp_ns"] // 1000) for row in rows.values())
+    assert all(row["timestamp"] == epoch + datetime.timedelta(microseconds=row["timestamp_ns"] // 1000)
+               for row in rows.values())
     # A day's folder holds that day's rows, also of a segment that spans midnight.
     assert all(str(row["timestamp"].date()) == row["date"] for row in rows.values())
     assert {row["date"] for row in rows.values()} >= {"2099-12-31", "2100-01-01"}
-    assert not {str(name) for file in w.files() for name in [pyarrow.parquet.ParquetFile(file).metadata.row_group(0).column(0).compression]} - {"ZSTD"}
-    theirs = duckdb.sql(f"SELECT count(*), sum(proof), min(rank), max(job), count(later) FROM read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0]
+    assert not {str(name) for file in w.files()
+                for name in [pyarrow.parquet.ParquetFile(file).metadata.row_group(0).column(0).compression]} - {"ZSTD"}
+    theirs = duckdb.sql(f"SELECT count(*), sum(proof), min(rank), max(job), count(later) FROM "
+                        f"read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0]
     assert theirs == (6020, sum(n * 31 + 7 for n in range(6020)), 3, "a/b c", 3000)
     # And we read back what was written, in the types it had.
     assert w.count() == (6020, 0, 6019)
-    assert w.rows("SELECT typeof(address), address, typeof(size), typeof(timestamp), later FROM test.stream WHERE n = 5") == [
+    assert w.rows("SELECT typeof(address), address, typeof(size), typeof(timestamp), later FROM "
+                  "test.stream WHERE n = 5") == [
         ["UBIGINT", str(2**64 - 6), "UINTEGER", "TIMESTAMP", ""]]
     assert w.rows("SELECT later, count(*) FROM test.stream WHERE n = 6019 GROUP BY ALL") == [["6019", "1"]]
 
@@ -273,16 +213,19 @@ def test_only_one_archives_a_run(writer):
     recorder = int(re.search(r"by process (\d+)", done.stdout).group(1))
     try:
         second = w.probe("-t", w.pid, "archive", "--once")
-        assert second.returncode == 1 and f"is being archived to {w.archive} already (by process {recorder})" in second.stderr
+        assert second.returncode == 1
+        assert f"is being archived to {w.archive} already (by process {recorder})" in second.stderr
         w.tell("rows 10000")
-        jobs.wait_until(lambda: sum(pyarrow.parquet.read_metadata(file).num_rows for file in w.files()) > 12000, what="the archive")
+        jobs.wait_until(lambda: sum(pyarrow.parquet.read_metadata(file).num_rows for file in w.files()) > 12000,
+                        what="the archive")
         w.kill()
         jobs.wait_until(lambda: not Path(f"/proc/{recorder}").exists(), what="the recorder's end")
     finally:
         if Path(f"/proc/{recorder}").exists():
             os.kill(recorder, signal.SIGKILL)
     # It saw the process end and took the rest.
-    assert duckdb.sql(f"SELECT count(*), count(DISTINCT n) FROM read_parquet('{w.glob()}')").fetchall()[0] == (13000, 13000)
+    assert duckdb.sql(f"SELECT count(*), count(DISTINCT n) FROM read_parquet('{w.glob()}')").fetchall()[0] == (
+        13000, 13000)
 
 
 def test_all_ranks_are_archived_in_the_background(writer, tmp_path):
@@ -297,7 +240,9 @@ def test_all_ranks_are_archived_in_the_background(writer, tmp_path):
     for one in ranks:
         one.kill()
     jobs.wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in recorders), what="the recorders' end")
-    done = jobs.probe("query", "--archive", w.archive, "--format", "csv", "SELECT rank, count(*), max(n) FROM test.stream GROUP BY rank ORDER BY rank")
+    done = jobs.probe(
+        "query", "--archive", w.archive, "--format", "csv", "SELECT rank, count(*), max(n) FROM test.stream GROUP BY "
+                                                            "rank ORDER BY rank")
     assert done.stdout.splitlines()[1:] == [f"{rank},4000,3999" for rank in range(3)]
 
 
@@ -309,11 +254,13 @@ def test_what_was_overwritten_is_said_and_counted(writer):
     lost = int(re.search(r"test.stream: (\d+) rows were overwritten before they were archived", done.stderr).group(1))
     assert lost == 30000 - n and last == 29999
     w.tell("rows 1000")
-    assert "overwritten" not in w.archived().stderr.replace(f"{lost} rows were overwritten before they were archived, {lost} in all", "")
+    assert "overwritten" not in w.archived().stderr.replace(f"{lost} rows were overwritten before they were archived, "
+                                                            f"{lost} in all", "")
 
 
 def test_nothing_is_lost_or_doubled_wherever_it_is_killed(writer, tmp_path):
-    """The recorder is killed at random moments while the process writes; other engines never see a file that is not whole."""
+    """The recorder is killed at random moments while the process writes; other engines never see a file that is not
+    whole."""
     w = writer(bound=16 << 20)
     chance = random.Random(os.environ.get("PROBING_SEED", "11"))
     written = 0
@@ -322,8 +269,8 @@ def test_nothing_is_lost_or_doubled_wherever_it_is_killed(writer, tmp_path):
         if turn % 5 == 0:
             written = w.tell(f"at {4102444780 + turn * 86400} 40")  # over midnight
             written = w.tell("rows 400")
-        recorder = subprocess.Popen([jobs.PROGRAM, "-t", str(w.pid), "archive", "--once", "--retention", "0"], env=w.env,
-                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        recorder = subprocess.Popen([jobs.PROGRAM, "-t", str(w.pid), "archive", "--once", "--retention", "0"],
+                                    env=w.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0, 0.12))
         recorder.kill()
         recorder.wait()
@@ -335,7 +282,8 @@ def test_nothing_is_lost_or_doubled_wherever_it_is_killed(writer, tmp_path):
     w.kill()
     w.archived("--once", "--retention", "0")
     assert w.count() == (written, 0, written - 1)
-    assert duckdb.sql(f"SELECT count(*), count(DISTINCT n), min(n), max(n) FROM read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0] == (
+    assert duckdb.sql(f"SELECT count(*), count(DISTINCT n), min(n), max(n) FROM read_parquet('{w.glob()}', "
+                      f"union_by_name = true)").fetchall()[0] == (
         written, written, 0, written - 1)
     assert not [path for path in w.archive.rglob(".*")], "something was left half done"
 
@@ -371,7 +319,8 @@ def small_files(w, n):
 
 
 def archived_by_others(w):
-    return duckdb.sql(f"SELECT count(*), count(DISTINCT n), bool_and(proof = n * 31 + 7) FROM read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0]
+    return duckdb.sql(f"SELECT count(*), count(DISTINCT n), bool_and(proof = n * 31 + 7) FROM "
+                      f"read_parquet('{w.glob()}', union_by_name = true)").fetchall()[0]
 
 
 def test_small_files_become_large_ones(writer):
@@ -386,7 +335,8 @@ def test_small_files_become_large_ones(writer):
     n, different, whole = archived_by_others(w)
     assert n == different and whole and before[0] < n < written
     assert w.count() == (written, 0, written - 1)
-    # It is as if nothing had happened: what is archived is not archived again, also with other columns, and by another recorder.
+    # It is as if nothing had happened: what is archived is not archived again, also with other columns, and by another
+    # recorder.
     w.tell("grow later")
     written = small_files(w, 16)
     files = w.files()
@@ -419,9 +369,11 @@ def test_a_merge_waits_for_queries_that_read(writer):
 
 
 def test_a_merge_that_is_killed_loses_and_doubles_nothing(writer, tmp_path):
-    """Killed before and after each rename, after each removal, and after all that is brought to disk, of a recorder that merges."""
+    """Killed before and after each rename, after each removal, and after all that is brought to disk, of a recorder
+    that merges."""
     library = tmp_path / "killed_at.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", library, jobs.TOP / "tests/integration/targets/killed_at.c", "-ldl"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-o", library,
+                    jobs.TOP / "tests/integration/targets/killed_at.c", "-ldl"], check=True)
     w = writer(bound=16 << 20)
     small_files(w, 15)
     written = w.tell("rows 700")
@@ -512,8 +464,12 @@ def test_one_recording_that_cannot_be_read_holds_up_no_other(tmp_path, bad):
             arena.write(bytes(64))
         for _ in range(2):
             done = jobs.probe("-t", job.pid, "archive", "--once", env=env)
-            assert done.returncode == 1 and "cannot be read" in done.stderr and done.stderr.count("\n") == 1, done.stderr
-        there = duckdb.sql(f"SELECT count(*) FROM read_parquet('{tmp_path}/archive/python.samples/*/*/*/*/*.parquet')").fetchall()[0][0]
+            assert done.returncode == 1, done.stderr
+            assert "cannot be read" in done.stderr, done.stderr
+            assert done.stderr.count("\n") == 1, done.stderr
+        there = duckdb.sql(
+            f"SELECT count(*) FROM read_parquet('{tmp_path}/archive/python.samples/*/*/*/*/*.parquet')").fetchall()[0][
+                0]
         assert there == counted if own else 0 < there < counted, (there, counted)
 
 
@@ -535,13 +491,15 @@ def test_no_run_of_a_large_archive_is_dropped(writer, tmp_path):
     done = jobs.probe("query", "--archive", w.archive, "--format", "csv", "--timeout", "60",
                       "SELECT count(*), count(DISTINCT target_pid), max(target_pid) FROM test.stream")
     assert done.stdout.splitlines()[1:] == ["12603,4201,10004199"], done.stderr
-    # Of what is there now there is nothing to see of processes that ended; of what is said of each, all that there are descriptors for.
+    # Of what is there now there is nothing to see of processes that ended; of what is said of each, all that there are
+    # descriptors for.
     done = jobs.probe("query", "--archive", w.archive, "--format", "csv", "SELECT count(*) FROM system.process")
     assert done.stdout.splitlines()[1:] == ["0"] and done.stderr == ""
     for most in (1000, 9000):
         if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < most:
             continue
-        done = subprocess.run(["prlimit", f"--nofile={most}:{most}", jobs.PROGRAM, "query", "--archive", w.archive, "--format", "csv", "--strict", "--timeout", "60",
+        done = subprocess.run(["prlimit", f"--nofile={most}:{most}", jobs.PROGRAM, "query", "--archive", w.archive,
+                               "--format", "csv", "--strict", "--timeout", "60",
                                "SELECT count(*) FROM probing.sources"], capture_output=True, text=True)
         missing = done.stderr.count("is missing in probing.sources")
         assert done.stdout.splitlines()[1:] == [str(4201 - missing)], done.stderr
@@ -562,7 +520,8 @@ def test_no_file_of_a_large_archive_is_dropped(writer):
         if i % 50_000 == 0:  # a file system may allow no more than 65,000 links of one
             copy = shutil.copy(file, w.archive.parent / f"copy{i}")
         os.link(copy, old / f"{run}-{int(first) - year + i}-{int(last) - year + i}-{rest}-{i + 1000:x}.parquet")
-    done = w.probe("-t", w.pid, "query", "--format", "csv", "--stats", "SELECT count(*) FROM test.stream WHERE timestamp >= now() - INTERVAL 1 DAY")
+    done = w.probe("-t", w.pid, "query", "--format", "csv", "--stats", "SELECT count(*) FROM test.stream WHERE "
+                                                                       "timestamp >= now() - INTERVAL 1 DAY")
     assert done.stdout.splitlines()[1:] == ["200"] and "archived files read: 1, skipped: 131200" in done.stderr
     said = w.archived("--once", "--retention", "30").stdout
     assert "131200 old files removed" in said and w.files() == [file]
@@ -576,8 +535,8 @@ def test_retention_takes_the_oldest_and_nothing_foreign(writer):
     files = w.files()
     assert len(files) == 6
     folder = files[0].parent
-    foreign = [folder / "notes.parquet", folder / ".hidden", w.archive / "README", w.archive / "test.stream" / "mine.txt",
-               w.archive / "own" / files[0].name]
+    foreign = [folder / "notes.parquet", folder / ".hidden", w.archive / "README",
+               w.archive / "test.stream" / "mine.txt", w.archive / "own" / files[0].name]
     for path in foreign:
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
@@ -606,7 +565,8 @@ def test_retention_takes_the_oldest_and_nothing_foreign(writer):
 @contextmanager
 def small_disk(where, size):
     where.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where], stderr=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where], stderr=subprocess.PIPE,
+                          universal_newlines=True)
     if done.returncode:
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
     try:
@@ -626,7 +586,8 @@ def test_a_full_disk_loses_nothing(writer, tmp_path):
         w.tell("rows 30000")
         (disk / "ballast").write_bytes(bytes(300 << 10)) if shutil.disk_usage(disk).free > (300 << 10) else None
         done = w.probe("-t", w.pid, "archive", "--once")
-        assert done.returncode == 1 and re.fullmatch(r"probing: archive: .*(disk is full|No space left).*\n", done.stderr), done.stderr
+        assert done.returncode == 1, done.stderr
+        assert re.fullmatch(r"probing: archive: .*(disk is full|No space left).*\n", done.stderr), done.stderr
         assert w.count() == (35000, 0, 34999) and not list(w.archive.rglob(".tmp*"))
         subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
         w.archived()
@@ -641,14 +602,16 @@ def test_a_damaged_file_is_named(writer):
     for text in (b"", b"nothing of ours", whole[:-6], whole[:-8] + b"\xff\xff\xff\x7fPAR1"):
         w.files()[0].write_bytes(text)
         done = w.probe("-t", w.pid, "query", "SELECT count(*) FROM test.stream")
-        told = f"probing: query: the archived file {w.files()[0]} is damaged (remove it, or --archive none leaves archived rows out)\n"
+        told = (f"probing: query: the archived file {w.files()[0]} is damaged (remove it, or --archive none leaves "
+                f"archived rows out)\n")
         assert (done.returncode, done.stderr) == (1, told)
     chance = random.Random(1)
     for _ in range(40):  # bytes that have changed anywhere: rows, or one line that says so
         at = chance.sample(range(len(whole)), chance.choice((1, 3, 10)))
         w.files()[0].write_bytes(bytes(byte ^ 0x55 if i in at else byte for i, byte in enumerate(whole)))
         done = w.probe("-t", w.pid, "query", "SELECT * FROM test.stream")
-        assert done.returncode == 0 or ("archived file" in done.stderr and "is damaged" in done.stderr and done.stderr.count("\n") == 1), done.stderr
+        assert done.returncode == 0 or ("archived file" in done.stderr and "is damaged" in done.stderr
+                                        and done.stderr.count("\n") == 1), done.stderr
     assert w.files()[0].unlink() or w.count() == (3000, 0, 2999)
 
 
@@ -659,21 +622,26 @@ def test_a_query_reads_the_archive_and_no_other_file(writer, tmp_path):
     secret = tmp_path / "secret.parquet"
     duckdb.sql("SELECT 1 AS x").write_parquet(str(secret))
     file = w.files()[0]
-    assert w.rows(f"SELECT count(*) > 1000 FROM test.stream, (SELECT count(*) FROM read_parquet('{file}'))") == [["true"]]
-    for sql in (f"FROM read_parquet('{secret}')", f"FROM read_parquet('{w.archive}/../secret.parquet')", "FROM read_text('/etc/passwd')",
-                f"COPY (SELECT 1) TO '{w.archive}/x.parquet'", f"FROM glob('{tmp_path}/*')", f"ATTACH '{w.archive}/x.db'"):
+    assert w.rows(f"SELECT count(*) > 1000 FROM test.stream, (SELECT count(*) FROM read_parquet('{file}'))") == [
+        ["true"]]
+    for sql in (f"FROM read_parquet('{secret}')", f"FROM read_parquet('{w.archive}/../secret.parquet')",
+                "FROM read_text('/etc/passwd')",
+                f"COPY (SELECT 1) TO '{w.archive}/x.parquet'", f"FROM glob('{tmp_path}/*')",
+                f"ATTACH '{w.archive}/x.db'"):
         done = w.probe("-t", w.pid, "query", f"SELECT count(*) FROM test.stream; {sql}")
         assert done.returncode == 1 and done.stderr.startswith("probing: query: "), (sql, done.stdout)
     assert w.rows("SELECT count(*) FROM test.stream") == [["3000"]] and not (w.archive / "x.parquet").exists()
 
 
 def test_the_kernel_denies_what_the_archive_is_not(writer, hole):
-    """A worker that may read an archive, taken over by an attacker: the rest of the file system is closed all the same."""
+    """A worker that may read an archive, taken over by an attacker: the rest of the file system is closed all the
+    same."""
     w = writer()
     w.tell("rows 3000")
     w.archived()
     w.env["PROBING_SQL_WORKER"] = hole["PROBING_SQL_WORKER"]
-    said = w.rows(" UNION ALL ".join(f"SELECT '{what}', pb_escape('{what}')" for what in NATIVE) + " UNION ALL SELECT 'rows', count(*)::VARCHAR FROM test.stream")
+    said = w.rows(" UNION ALL ".join(f"SELECT '{what}', pb_escape('{what}')" for what in NATIVE)
+                  + " UNION ALL SELECT 'rows', count(*)::VARCHAR FROM test.stream")
     assert dict(said) == {**{what: "EPERM" for what in NATIVE}, "open": "EACCES", "rows": "3000"}
 
 
@@ -686,14 +654,18 @@ def test_spark_reads_it_as_it_is(writer, tmp_path):
     w.tell("at 4102444790 20")
     w.kill()
     w.archived("--retention", "0")
-    session = SparkSession.builder.master("local[1]").config("spark.sql.session.timeZone", "UTC").config("spark.ui.enabled", "false").getOrCreate()
+    session = SparkSession.builder.master("local[1]").config("spark.sql.session.timeZone",
+                                                             "UTC").config("spark.ui.enabled", "false").getOrCreate()
     try:
         rows = session.read.parquet(str(w.archive / "test.stream"))
         kinds = dict(rows.dtypes)
-        assert {k: kinds[k] for k in ("timestamp", "timestamp_ns", "n", "name", "address", "ratio", "flag", "raw", "size", "rank", "date")} == {
-            "timestamp": "timestamp_ntz", "timestamp_ns": "bigint", "n": "bigint", "name": "string", "address": "bigint", "ratio": "double",
+        assert {k: kinds[k] for k in ("timestamp", "timestamp_ns", "n", "name", "address", "ratio", "flag", "raw",
+                                      "size", "rank", "date")} == {
+            "timestamp": "timestamp_ntz", "timestamp_ns": "bigint", "n": "bigint", "name": "string",
+                                          "address": "bigint", "ratio": "double",
             "flag": "boolean", "raw": "binary", "size": "bigint", "rank": "int", "date": "date"}
-        assert rows.selectExpr("count(*)", "sum(proof)", "max(job)", "count_if(date = to_date(timestamp))").collect()[0][:] == (
+        assert rows.selectExpr("count(*)", "sum(proof)", "max(job)",
+                               "count_if(date = to_date(timestamp))").collect()[0][:] == (
             5020, sum(n * 31 + 7 for n in range(5020)), "a/b c", 5020)
         assert rows.where("date = '2100-01-01'").count() == 10
     finally:

@@ -1,4 +1,5 @@
-"""docs/as-written.md: each of its lines is run as it stands, on a training that keeps books of its own, and compared with those."""
+"""docs/as-written.md: each of its lines is run as it stands, on a training that keeps books of its own, and compared
+with those."""
 import json
 import os
 import re
@@ -97,7 +98,8 @@ def environment():
 
 def run(training, line, timeout=60):
     """The line as a shell runs it, with the process for 4711."""
-    return subprocess.run(["bash", "-c", re.sub(r"\b4711\b", str(training.pid), with_ports(line))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    return subprocess.run(["bash", "-c", re.sub(r"\b4711\b", str(training.pid), with_ports(line))],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                           universal_newlines=True, timeout=timeout, cwd=training.folder, env=environment())
 
 
@@ -111,7 +113,8 @@ def is_loss(training, text, began):
 
 
 def is_stack(training, text):
-    """The stack of a thread that is in train(), called from the script: in whatever form, its line is one of that function's."""
+    """The stack of a thread that is in train(), called from the script: in whatever form, its line is one of that
+    function's."""
     source = training.script.read_text().splitlines()
     lines = [int(number) for number in re.findall(r"train\.py[:\"]\D{0,8}(\d+)", text)]
     begin, end = source.index("def train(epoch):") + 1, source.index('print("ready", flush=True)')
@@ -183,7 +186,8 @@ def check_size(t, done, began):
 
 
 def check_catch(t, done, began):
-    assert "are kept in python.exceptions" in done.stderr and re.search(r"^nc 127\.0\.0\.1 \d+$", done.stdout, re.M), (done.stdout, done.stderr)
+    assert "are kept in python.exceptions" in done.stderr, (done.stdout, done.stderr)
+    assert re.search(r"^nc 127\.0\.0\.1 \d+$", done.stdout, re.M), (done.stdout, done.stderr)
 
 
 def check_listen(t, done, began):
@@ -200,7 +204,8 @@ def check_sampling(t, done, began):
     """The line that it prints, pasted into a shell, gets a picture of what was sampled since."""
     line = re.search(r"curl .*", done.stdout).group(0)
     time.sleep(1.5)
-    subprocess.run(["bash", "-c", re.sub(r">.*", "> flamegraph.svg", line)], check=True, cwd=t.folder, timeout=30, stderr=subprocess.DEVNULL)
+    subprocess.run(["bash", "-c", re.sub(r">.*", "> flamegraph.svg", line)], check=True, cwd=t.folder, timeout=30,
+                   stderr=subprocess.DEVNULL)
     picture = (t.folder / "flamegraph.svg").read_text()
     assert "<svg" in picture and "train.py" in picture, (line, picture[:300])
 
@@ -257,7 +262,8 @@ def test_a_command_gives_what_the_training_knows(training, line):
     assert training.job.alive()
 
 
-# attach finds the ranks of every job of the machine: this one is alone in a pid namespace, with a home without clusters.
+# attach finds the ranks of every job of the machine: this one is alone in a pid namespace, with a home without
+# clusters.
 ATTACH = """
 RANK=0 WORLD_SIZE=1 "$1" "$2" >"$3/log" &
 until grep -q ready "$3/log"; do sleep 0.05; done
@@ -268,10 +274,12 @@ probing cluster attach && echo "the rank is $!" && probing -t cluster eval "__im
 def test_attach_finds_the_rank_of_the_machine(tmp_path):
     cluster_kit.needs_namespaces()
     (tmp_path / "train.py").write_text(jobs.TRAINING)
-    own = {name: str(tmp_path) for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")}
-    done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c", ATTACH, "attach", sys.executable,
-                           tmp_path / "train.py", tmp_path], env={**environment(), **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120)
+    own = {name: str(tmp_path) for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_STATE_HOME",
+                                            "XDG_CONFIG_HOME")}
+    done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c", ATTACH, "attach",
+                           sys.executable,
+                           tmp_path / "train.py", tmp_path], env={**environment(), **own}, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120)
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert re.search(r"\b1 rank\b", done.stdout + done.stderr), (done.stdout, done.stderr)
     pid = re.search(r"the rank is (\d+)", done.stdout).group(1)
@@ -282,7 +290,8 @@ def test_attach_finds_the_rank_of_the_machine(tmp_path):
 
 @pytest.fixture(scope="module")
 def recorded(training):
-    assert probe(training.pid, "config", "probing.torch.profiling=on,exprs=loss@train,epoch@train", "probing.memory.sampling=on,interval=64KB").returncode == 0
+    assert probe(training.pid, "config", "probing.torch.profiling=on,exprs=loss@train,epoch@train",
+                 "probing.memory.sampling=on,interval=64KB").returncode == 0
     first = training.steps()[-1]["epoch"]
     jobs.wait_until(lambda: training.steps()[-1]["epoch"] > first + 3, 90, "epochs")
     training.whole = [first + 2, first + 3]  # recorded from their first step to their last
@@ -297,14 +306,16 @@ def near(a, b, share=0.02):
 def is_line_of(row):
     """Whether the file has a function of that name above that line."""
     lines = open(row["file"]).read().splitlines()
-    return row["func"] == "<module>" or any(re.match(rf"\s*def {row['func'].split('.')[-1]}\(", line) for line in lines[:row["lineno"]])
+    return row["func"] == "<module>" or any(re.match(rf"\s*def {row['func'].split('.')[-1]}\(", line)
+                                            for line in lines[:row["lineno"]])
 
 
 def query_frames(t, got):
     whole = rows(t.job, "SELECT func, file, lineno FROM python.backtrace WHERE func IS NOT NULL")  # of another moment
     frames = [row for row in got if row["func"] and "<" not in row["func"][1:]]
     assert 0 < len(got) <= 5 and frames and all(map(is_line_of, frames)), got
-    assert any(row["func"] == "train" and row["file"] == str(t.script) and 14 < row["lineno"] < 40 for row in whole), whole
+    assert any(row["func"] == "train" and row["file"] == str(t.script) and 14 < row["lineno"] < 40
+               for row in whole), whole
 
 
 def query_stack(t, got):
@@ -320,7 +331,9 @@ def query_modules(t, got):
 
 def query_operations(t, got):
     calls = {row["operation_name"]: row["call_count"] for row in got}
-    assert calls["0"] == calls["2"] and near(calls["0"], calls["Sequential"], 0.05) and all(row["avg_duration"] > 0 for row in got), calls
+    assert calls["0"] == calls["2"], calls
+    assert near(calls["0"], calls["Sequential"], 0.05), calls
+    assert all(row["avg_duration"] > 0 for row in got), calls
     averages = [row["avg_duration"] for row in got]
     assert averages == sorted(averages, reverse=True) and len(got) <= 10
 
@@ -344,11 +357,13 @@ def query_epochs(t, got):
     for epoch in t.whole:
         losses = [step["loss"] for step in t.steps() if step["epoch"] == epoch]
         assert of[epoch]["steps"] == len(losses) == 25, (of[epoch], len(losses))
-        assert near(of[epoch]["avg(loss)"], sum(losses) / 25, 1e-4) and near(of[epoch]["min(loss)"], min(losses), 1e-4), of[epoch]
+        assert near(of[epoch]["avg(loss)"], sum(losses) / 25, 1e-4), of[epoch]
+        assert near(of[epoch]["min(loss)"], min(losses), 1e-4), of[epoch]
 
 
 def query_ranks(t, got):
-    assert [(row["src_rank"], row["dst_rank"]) for row in got] == [(0, -1)] and 0 < got[0]["avg(latency_ms)"] < 1000, got
+    assert [(row["src_rank"], row["dst_rank"]) for row in got] == [(0, -1)], got
+    assert 0 < got[0]["avg(latency_ms)"] < 1000, got
 
 
 def query_gpus(t, got):
@@ -360,15 +375,17 @@ def query_leak(t, got):
 
 
 def query_python_memory(t, got):
-    assert got[-1]["pid"] == t.pid and near(got[-1]["rss_bytes"], int(open(f"/proc/{t.pid}/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE"), 0.1)
+    assert got[-1]["pid"] == t.pid
+    assert near(got[-1]["rss_bytes"], int(open(f"/proc/{t.pid}/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE"),
+                0.1)
 
 
 def query_process(t, got):
     assert [row["pid"] for row in got] == [t.pid] and str(t.script) in got[0]["command"]
 
 
-QUERIES = [query_frames, query_stack, query_modules, query_operations, query_usage, query_hours, query_all_timed, query_epochs, query_ranks, query_gpus, query_leak,
-           query_python_memory, query_process]
+QUERIES = [query_frames, query_stack, query_modules, query_operations, query_usage, query_hours, query_all_timed,
+           query_epochs, query_ranks, query_gpus, query_leak, query_python_memory, query_process]
 STATEMENTS = [statement.strip() for statement in block("Queries").split(";") if statement.strip()]
 
 
@@ -397,7 +414,9 @@ def check_started(lines, books):
 
 def check_tracked(lines, books):
     logged = json.loads(lines[1])
-    assert [(row["epoch"], row["step"], round(row["loss"], 5)) for row in logged] == [(step["epoch"], row["step"], round(step["loss"], 5)) for step, row in zip(books, logged)]
+    assert [(row["epoch"], row["step"], round(row["loss"], 5))
+            for row in logged] == [(step["epoch"], row["step"], round(step["loss"], 5))
+                                   for step, row in zip(books, logged)]
     assert len(logged) == len(books) == 100, "no step is lost, the first neither"
 
 
@@ -407,7 +426,8 @@ def check_settings(lines, books):
 
 
 def check_example(lines, books):
-    assert [line.split(",")[0] for line in lines if line.startswith("epoch ")] == ["epoch 0: 20 steps", "epoch 1: 20 steps", "epoch 2: 20 steps"], lines
+    assert [line.split(",")[0] for line in lines
+            if line.startswith("epoch ")] == ["epoch 0: 20 steps", "epoch 1: 20 steps", "epoch 2: 20 steps"], lines
 
 
 STARTS = {
@@ -438,10 +458,12 @@ def test_a_program_that_is_started_so_is_recorded(installed, line, tmp_path):
     folder, program = installed
     env = {k: v for k, v in environment().items() if k not in ("PROBING", "PROBE")}
     env.update(PATH=f"{program.parent}:{env['PATH']}", PROBING_PROGRAM=str(jobs.PROGRAM))
-    done = subprocess.run(["bash", "-c", line.replace("train.py", f"train.py {tmp_path}/books")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    done = subprocess.run(["bash", "-c", line.replace("train.py", f"train.py {tmp_path}/books")],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                           universal_newlines=True, timeout=120, cwd=folder, env=env)
     assert done.returncode == 0 and done.stderr == "", (done.stdout[-500:], done.stderr)
-    books = [json.loads(row) for row in (tmp_path / "books").read_text().splitlines()] if (tmp_path / "books").exists() else []
+    books = [json.loads(row)
+             for row in (tmp_path / "books").read_text().splitlines()] if (tmp_path / "books").exists() else []
     STARTS[line](done.stdout.splitlines(), books)
 
 
@@ -476,9 +498,11 @@ print(json.dumps({"memory": ask("SELECT count(*) AS n, min(memory_mb) AS least F
 def test_the_lines_in_python_do_what_they_say(installed, tmp_path):
     folder, program = installed
     lines = block("In Python").splitlines()
-    decorators, plain = [line for line in lines if line.startswith("@")], [line for line in lines if not line.startswith("@")]
+    decorators, plain = [line for line in lines
+                         if line.startswith("@")], [line for line in lines if not line.startswith("@")]
     (tmp_path / "own.py").write_text(PYTHON % ("\n".join(plain), "\n".join(decorators)))
-    done = subprocess.run([program, tmp_path / "own.py", tmp_path / "store"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120,
+    done = subprocess.run([program, tmp_path / "own.py", tmp_path / "store"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=120,
                           env={**environment(), "PROBING_PROGRAM": str(jobs.PROGRAM)})
     assert done.returncode == 0 and done.stderr == "", done.stderr
     got = json.loads(done.stdout)
@@ -486,4 +510,6 @@ def test_the_lines_in_python_do_what_they_say(installed, tmp_path):
     assert got["logs"] == [{"epoch": 1, "step": 10, "loss": 0.3}]
     assert [(row["op"], row["bytes"]) for row in got["collectives"]] == [("allreduce", 400)], got["collectives"]
     values = [(row["function"], row["new_number"]) for row in got["watched"] if row["name"].startswith("loss")]
-    assert ("training_step", 7.0) in values and ("training_step", 3.5) in values and ("inner", 3.5) in values, got["watched"]
+    assert ("training_step", 7.0) in values, got["watched"]
+    assert ("training_step", 3.5) in values, got["watched"]
+    assert ("inner", 3.5) in values, got["watched"]

@@ -37,7 +37,8 @@ time.sleep(1000)
 
 
 def settle(pid):
-    """Until the main thread sleeps: a thread that spins makes it wait for the GIL first. What time.sleep calls depends on the version."""
+    """Until the main thread sleeps: a thread that spins makes it wait for the GIL first. What time.sleep calls depends
+    on the version."""
     jobs.wait_for_call(pid, "select", "nanosleep", "clock_nanosleep", "pselect6")
 
 
@@ -71,7 +72,9 @@ def check_threads(process, script):
     threads = by_name(process)
     assert set(threads) >= {"MainThread", "spi)n (ner", "sleeper"}
     first = process["threads"][0]
-    assert first["name"] == "spi)n (ner" and first["gil"] and first["running"], "the thread that holds the GIL comes first"
+    assert first["name"] == "spi)n (ner", "the thread that holds the GIL comes first"
+    assert first["gil"], "the thread that holds the GIL comes first"
+    assert first["running"], "the thread that holds the GIL comes first"
     assert functions(first)[:2] == ["spin", "run"] and first["frames"][0]["line"] in (8, 9)
     assert functions(threads["MainThread"]) == ["<module>"]
     assert threads["MainThread"]["frames"][0]["line"] == 16 and threads["MainThread"]["read"] == "asleep"
@@ -97,7 +100,8 @@ def test_threads_functions_and_lines(interpreter):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS for program in roots.INTERPRETERS[name]])
+@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS
+                                           for program in roots.INTERPRETERS[name]])
 def test_a_process_in_a_container(name, program, tmp_path):
     script = tmp_path / "threads.py"
     script.write_text(THREADS)
@@ -106,7 +110,8 @@ def test_a_process_in_a_container(name, program, tmp_path):
         target.wait_for("ready")
         settle(target.pid)
         check_threads(backtrace_while_it_spins(target.pid), inside)
-        assert "yield Worker().wait(3)" in probe("-t", target.pid, "backtrace").stdout, "sources are read in its own root"
+        assert "yield Worker().wait(3)" in probe("-t", target.pid,
+                                                 "backtrace").stdout, "sources are read in its own root"
 
 
 DEEP = """
@@ -156,7 +161,8 @@ def test_a_stopped_process(interpreter):
     with jobs.python(THREADS, interpreter) as job:
         os.kill(job.pid, signal.SIGSTOP)
         jobs.wait_until(lambda: all(task.read_text().rsplit(")", 1)[1].split()[0] == "T"
-                                    for task in Path(f"/proc/{job.pid}/task").glob("*/stat")), what="the stop of all threads")
+                                    for task in Path(f"/proc/{job.pid}/task").glob("*/stat")),
+                        what="the stop of all threads")
         process = backtrace(job.pid, "--no-stop")
         threads = by_name(process)
         assert f"stopped by a signal (kill -CONT {job.pid}" in process["verdict"]
@@ -281,7 +287,8 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 8)],
+@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS
+                                         if interpreters.version_of(path) >= (3, 8)],
                          ids=interpreters.interpreter_id)
 def test_every_interpreter_of_a_process(interpreter):
     with jobs.python(SUBINTERPRETER, interpreter) as job:
@@ -332,9 +339,11 @@ def test_locals(interpreter):
         values = next(frame for frame in frames if frame["name"] == "work")["locals"]
         assert "hidden" not in done.stdout
         wanted = {"first": "1", "rest": "(2, 3)", "api_key": "<redacted>", "more": "{'extra': 'e'}", "text": "'plain'",
-                  "wide": "'größe 文'", "emoji": "'\U0001f600'", "small": "7", "big": str(2 ** 100), "negative": str(-(2 ** 70)),
+                  "wide": "'größe 文'", "emoji": "'\U0001f600'", "small": "7", "big": str(2 ** 100),
+                  "negative": str(-(2 ** 70)),
                   "zero": "0", "real": "1.5", "data": "b'\\x00a\\x27'", "nothing": "None", "yes": "True",
-                  "listed": "[1, [2, [3, [..]]]]", "nested": "{'a': {'password': <redacted>, 'b': (1,)}}", "numbers": "{5}",
+                  "listed": "[1, [2, [3, [..]]]]", "nested": "{'a': {'password': <redacted>, 'b': (1,)}}",
+                  "numbers": "{5}",
                   "point": "Point(x=1, y=[2])", "plain": "Plain(name='n', auth_token=<redacted>)", "shared": "3"}
         assert {name: values.get(name) for name in wanted} == wanted
         assert values["long"].endswith("10000 in all]") and len(values["me"]) < 100
@@ -375,21 +384,27 @@ def test_the_odd_rank_is_seen(tmp_path):
 def test_ranks_that_are_not_in_a_collective_are_named(tmp_path):
     module = tmp_path / "torch/distributed/distributed_c10d.py"
     module.parent.mkdir(parents=True)
-    module.write_text("import os, time\ndef all_reduce():\n    print('ready', flush=True)\n    time.sleep(1000)\ndef straggle():\n"
-                      "    print('ready', flush=True)\n    time.sleep(1000)\n(all_reduce if os.environ['RANK'] in '047' else straggle)()\n")
+    module.write_text("import os, time\ndef all_reduce():\n    print('ready', flush=True)\n    time.sleep(1000)\n"
+                      "def straggle():\n"
+                      "    print('ready', flush=True)\n    time.sleep(1000)\n"
+                      "(all_reduce if os.environ['RANK'] in '047' else straggle)()\n")
     # Only the function of the module that waits counts: those that straggle are in another file.
     other = tmp_path / "straggling_job.py"
     other.write_text(module.read_text())
     with ExitStack() as stack:
-        started = [stack.enter_context(jobs.start(jobs.sys.executable, module if rank in (0, 4, 7) else other, "absent-ranks-of-this-test",
-                                                  ready="ready", env={"RANK": str(rank)})) for rank in (0, 1, 4, 5, 6, 7)]
+        started = [stack.enter_context(jobs.start(jobs.sys.executable, module if rank in (0, 4, 7) else other,
+                                                  "absent-ranks-of-this-test",
+                                                  ready="ready", env={"RANK": str(rank)}))
+                   for rank in (0, 1, 4, 5, 6, 7)]
         for job in started:
             settle(job.pid)
-        shown = {p["label"]: p for p in json.loads(probe("-t", "absent-ranks-of-this-test", "--all", "backtrace", "--json").stdout)}
+        shown = {p["label"]: p for p in json.loads(probe("-t", "absent-ranks-of-this-test", "--all", "backtrace",
+                                                         "--json").stdout)}
         assert shown["rank 4"]["threads"][0]["waits_for"]["absent_ranks"] == "1, 5-6"
         assert "absent_ranks" not in shown["rank 5"]["threads"][0]["waits_for"]
         merged = probe("-t", "absent-ranks-of-this-test", "--all", "backtrace", "--merge").stdout
-        assert len(re.findall(r"rank \d: the main thread is waiting in a collective: all_reduce.*; not in it: ranks 1, 5-6\n", merged)) == 3, merged
+        assert len(re.findall(r"rank \d: the main thread is waiting in a collective: all_reduce.*; not in it: "
+                              r"ranks 1, 5-6\n", merged)) == 3, merged
         assert "not in it" not in probe("-t", started[0].pid, "backtrace").stdout
 
 
@@ -416,8 +431,8 @@ threading.Thread(target=both, name="mover").start()
     told = tmp_path / "told"
     told.unlink(missing_ok=True)
     with jobs.python(code.replace("TOLD", repr(str(told)))) as job:
-        with subprocess.Popen([jobs.PROGRAM, "-t", str(job.pid), "backtrace", "--count", "2", "--interval", "3s"], stdout=subprocess.PIPE,
-                              universal_newlines=True) as repeating:
+        with subprocess.Popen([jobs.PROGRAM, "-t", str(job.pid), "backtrace", "--count", "2", "--interval", "3s"],
+                              stdout=subprocess.PIPE, universal_newlines=True) as repeating:
             text = repeating.stdout.readline()
             told.touch()
             began = time.monotonic()
@@ -501,7 +516,9 @@ def test_deadlocks_are_told_from_waiting(interpreter, tmp_path):
     for case, verdict in zip(cases, verdicts):
         kind = case.split("-")[1]
         if case.startswith(("circle", "acquire")):
-            assert verdict.startswith("deadlock: ") and '"first" waits for a' in verdict and '"second" holds (one:9)' in verdict, case
+            assert verdict.startswith("deadlock: "), case
+            assert '"first" waits for a' in verdict, case
+            assert '"second" holds (one:9)' in verdict, case
             assert f"{kind} that" in verdict
         elif case.startswith("itself") and interpreters.version_of(interpreter)[:2] != (3, 11):
             assert '"self" waits for a Lock that it holds itself (itself:1' in verdict
@@ -513,7 +530,8 @@ def test_a_read_names_its_peer():
     code = "import os, sys\nprint('ready', flush=True)\nos.read(0, 1)\n"
     writer = subprocess.Popen(["sleep", "1000"], stdout=subprocess.PIPE)
     try:
-        reader = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", code], stdin=writer.stdout, stdout=subprocess.PIPE)
+        reader = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", code], stdin=writer.stdout,
+                                  stdout=subprocess.PIPE)
         reader.stdout.readline()
         writer.stdout.close()
         jobs.wait_for_call(reader.pid, "read")
@@ -532,7 +550,8 @@ def test_a_connection_names_its_peer():
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
-        code = f"import socket\ns = socket.create_connection(('127.0.0.1', {port}))\nprint('ready', flush=True)\ns.recv(1)\n"
+        code = (f"import socket\ns = socket.create_connection(('127.0.0.1', {port}))\nprint('ready', "
+                f"flush=True)\ns.recv(1)\n")
         with jobs.python(code) as job:
             jobs.wait_for_call(job.pid, "recvfrom")
             assert f"a connection to 127.0.0.1:{port}" in backtrace(job.pid)["verdict"]
@@ -544,7 +563,8 @@ def test_a_connection_names_its_peer():
 def test_waits_of_libraries_are_named(path, function, words, tmp_path):
     module = tmp_path / path
     module.parent.mkdir(parents=True)
-    module.write_text(f"import time\ndef {function}():\n    print('ready', flush=True)\n    time.sleep(1000)\n{function}()\n")
+    module.write_text(f"import time\ndef {function}():\n    print('ready', flush=True)\n    "
+                      f"time.sleep(1000)\n{function}()\n")
     with jobs.start(interpreters.INTERPRETERS[-1], module, ready="ready") as job:
         settle(job.pid)
         assert words in backtrace(job.pid)["verdict"]
@@ -579,14 +599,15 @@ def check_tasks(pid, file):
     jobs.wait_for_call(pid, "epoll_wait", "epoll_pwait")
     tasks = backtrace(pid)["threads"][0]["tasks"]
     chains = {tuple((f["name"], f["line"]) for f in task["frames"] if f["file"] == file): task for task in tasks}
-    assert set(chains) == {(("main", 20),), (("leaf", 4), ("middle", 9)), (("leaf", 4), ("numbers", 7), ("consume", 11)),
-                           (("parent", 14),)}
+    assert set(chains) == {(("main", 20),), (("leaf", 4), ("middle", 9)),
+                           (("leaf", 4), ("numbers", 7), ("consume", 11)), (("parent", 14),)}
     awaited = chains[(("parent", 14),)]["waits_for"]
     # Tasks have names from 3.8 on; before that the type is named.
     assert awaited in (chains[(("leaf", 4), ("middle", 9))]["name"], "Task") and awaited
 
 
-@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 7)],
+@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS
+                                         if interpreters.version_of(path) >= (3, 7)],
                          ids=interpreters.interpreter_id)
 def test_tasks_and_what_they_await(interpreter):
     with jobs.python(ASYNCIO, interpreter) as job:

@@ -1,4 +1,5 @@
-"""`probing backtrace --native`: native frames where they were called, beside Python's, and of programs without Python."""
+"""`probing backtrace --native`: native frames where they were called, beside Python's, and of programs without
+Python."""
 import csv
 import io
 import json
@@ -88,7 +89,8 @@ def in_order(found, wanted):
 def c_program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("native")
     (folder / "waits.c").write_text(C_PROGRAM)
-    subprocess.run(["cc", "-g", "-O1", "-fno-optimize-sibling-calls", "-pthread", str(folder / "waits.c"), "-o", str(folder / "waits")], check=True)
+    subprocess.run(["cc", "-g", "-O1", "-fno-optimize-sibling-calls", "-pthread", str(folder / "waits.c"), "-o",
+                    str(folder / "waits")], check=True)
     return str(folder / "waits")
 
 
@@ -104,7 +106,8 @@ def test_c_between_python_stands_where_it_was_called(interpreter):
             assert python == [f["function"] for f in thread["frames"]]
             # The names of static functions are not known of an interpreter that was stripped.
             sort = "" if ("native", "?") in names(thread) else "sort"
-            assert in_order(names(thread), [("python", "leaf"), ("python", "key"), ("native", sort), ("python", "body")]), names(thread)
+            assert in_order(names(thread), [("python", "leaf"), ("python", "key"), ("native", sort),
+                                            ("python", "body")]), names(thread)
             assert names(thread)[0][0] == "native"
             assert all(f["module"] for f in thread["stack"] if f["kind"] == "native"), thread["stack"]
         text = backtrace(job.pid, "--native")
@@ -138,8 +141,10 @@ def test_a_torch_thread_shows_its_kernels(needs_torch):
     with jobs.python(TORCH) as job:
         time.sleep(0.5)
         for _ in range(20):
-            found = [t for t in threads(job.pid, "--native") if any(f["function"] == "multiply" for f in t.get("frames", ()))]
-            modules = {(f["module"] or "").rsplit("/", 1)[-1] for t in found for f in t["stack"] if f["kind"] == "native"}
+            found = [t for t in threads(job.pid, "--native")
+                     if any(f["function"] == "multiply" for f in t.get("frames", ()))]
+            modules = {(f["module"] or "").rsplit("/", 1)[-1] for t in found for f in t["stack"]
+                       if f["kind"] == "native"}
             if any(m.startswith("libtorch_cpu") for m in modules):
                 assert any("at::" in (f["function"] or "") for t in found for f in t["stack"])  # demangled
                 return
@@ -162,7 +167,8 @@ def test_native_frames_are_merged_and_written_as_rows_too(c_program):
         time.sleep(0.2)
         rows = list(csv.DictReader(io.StringIO(backtrace(job.pid, "--native", "--format", "tsv")), delimiter="\t"))
         assert {row["kind"] for row in rows} == {"native", "python"}
-        assert all(row["module"] for row in rows if row["kind"] == "native") and {row["module"] for row in rows if row["kind"] == "python"} == {"\\N"}
+        assert all(row["module"] for row in rows if row["kind"] == "native")
+        assert {row["module"] for row in rows if row["kind"] == "python"} == {"\\N"}
         assert backtrace(job.pid, "--format", "csv").splitlines()[0].endswith(",line")
 
 
@@ -170,7 +176,8 @@ def test_native_frames_are_merged_and_written_as_rows_too(c_program):
 def false_loop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("apart")
     (folder / "loop.c").write_text(FALSE_LOOP)
-    subprocess.run(["cc", "-O1", "-fno-optimize-sibling-calls", "-shared", "-fPIC", str(folder / "loop.c"), "-o", str(folder / "loop.so")], check=True)
+    subprocess.run(["cc", "-O1", "-fno-optimize-sibling-calls", "-shared", "-fPIC", str(folder / "loop.c"), "-o",
+                    str(folder / "loop.so")], check=True)
     return str(folder / "loop.so")
 
 
@@ -185,13 +192,16 @@ def test_frames_that_do_not_fit_are_shown_apart_and_it_is_said(depth, false_loop
         first = kinds.index("python")
         assert set(kinds[:first]) == {"native"} and set(kinds[first:]) == {"python"}, kinds
         assert functions[first:] == [f["function"] for f in thread["frames"]] == ["called"] * (depth + 1) + ["<module>"]
-        assert functions[:first].count("down") == depth + 1 and functions[:first].count("_PyEval_EvalFrameDefault") >= 2, functions
+        assert functions[:first].count("down") == depth + 1, functions
+        assert functions[:first].count("_PyEval_EvalFrameDefault") >= 2, functions
         for words in ([], ["--merge"]):
             text = backtrace(job.pid, "--native", *words)
-            assert text.count(remark) == 1 and text.index(" down [loop.so]") < text.index(remark) < text.index("<module> ("), text
+            assert text.count(remark) == 1, text
+            assert text.index(" down [loop.so]") < text.index(remark) < text.index("<module> ("), text
             assert ("more frames .." in text) == (depth > 0)
             after = text[text.index(remark) + len(remark):]
             assert "called (" in after and "[" not in after, after
         assert remark not in backtrace(job.pid)
-        done = jobs.probe("-t", job.pid, "flamegraph", "--native", "--idle", "--duration", 1, "-o", tmp_path / "a.folded")
+        done = jobs.probe("-t", job.pid, "flamegraph", "--native", "--idle", "--duration", 1, "-o",
+                          tmp_path / "a.folded")
         assert done.returncode == 0 and " with native frames apart" in done.stdout, done

@@ -1,5 +1,5 @@
-"""What backtrace says of real PyTorch jobs that wait: in a collective, for other ranks, for a worker of a data loader; and of
-those that look alike and do not."""
+"""What backtrace says of real PyTorch jobs that wait: in a collective, for other ranks, for a worker of a data loader;
+and of those that look alike and do not."""
 import contextlib
 import json
 import socket
@@ -63,7 +63,8 @@ def ranks(tmp_path):
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(size), "GLOO_SOCKET_IFNAME": "lo"}
-        return [started.enter_context(jobs.start(sys.executable, script, mode, env={**env, "RANK": str(rank)})) for rank in range(size)]
+        return [started.enter_context(jobs.start(sys.executable, script, mode, env={**env, "RANK": str(rank)}))
+                for rank in range(size)]
 
     with started:
         yield start
@@ -83,11 +84,13 @@ def test_a_rank_that_waits_in_a_collective_is_told_from_the_one_it_waits_for(ran
     wait_for(waits.pid, "waiting in a collective: all_reduce")
     assert verdict(straggles.pid) is None
     text = probe("-t", str(tmp_path / "job.py"), "--all", "backtrace", "--merge").stdout
-    assert "rank 0: the main thread is waiting in a collective: all_reduce of group 0 (ranks 0-1)" in text and "rank 1: the main" not in text
+    assert "rank 0: the main thread is waiting in a collective: all_reduce of group 0 (ranks 0-1)" in text
+    assert "rank 1: the main" not in text
     groups = text.split("\n\n")
     assert any('rank 1' in g.splitlines()[0] and "straggle (" in g for g in groups), text
     native = probe("-t", str(tmp_path / "job.py"), "--all", "backtrace", "--merge", "--native").stdout
-    assert any('rank 0' in g.splitlines()[0] and "all_reduce (" in g and "[libtorch" in g for g in native.split("\n\n")), native
+    assert any('rank 0' in g.splitlines()[0] and "all_reduce (" in g and "[libtorch" in g
+               for g in native.split("\n\n")), native
 
 
 def test_a_rank_waits_for_those_of_its_group_alone(ranks, tmp_path):
@@ -95,10 +98,13 @@ def test_a_rank_waits_for_those_of_its_group_alone(ranks, tmp_path):
     first, other, straggles = ranks("groups", 3)
     wait_for(first.pid, "all_reduce of group 2 (ranks 0, 2)")
     wait_for(other.pid, "all_reduce of group 1 (ranks 0-1)")
-    shown = {p["label"]: p for p in json.loads(probe("-t", str(tmp_path / "job.py"), "--all", "backtrace", "--json").stdout)}
+    shown = {p["label"]: p for p in json.loads(probe("-t", str(tmp_path / "job.py"), "--all", "backtrace",
+                                                     "--json").stdout)}
     waits = {label: next(t["waits_for"] for t in p["threads"] if t["tid"] == p["pid"]) for label, p in shown.items()}
-    assert (waits["rank 0"]["group"], waits["rank 0"]["group_ranks"], waits["rank 0"]["absent_ranks"]) == ("2", [0, 2], "2")
-    assert (waits["rank 1"]["group"], waits["rank 1"]["group_ranks"], waits["rank 1"]["absent_ranks"]) == ("1", [0, 1], "0")
+    assert (waits["rank 0"]["group"], waits["rank 0"]["group_ranks"],
+            waits["rank 0"]["absent_ranks"]) == ("2", [0, 2], "2")
+    assert (waits["rank 1"]["group"], waits["rank 1"]["group_ranks"],
+            waits["rank 1"]["absent_ranks"]) == ("1", [0, 1], "0")
     assert "group" not in waits["rank 2"] and shown["rank 2"]["verdict"] is None
     assert shown["rank 1"]["verdict"].endswith("; not in it: rank 0"), shown["rank 1"]["verdict"]
 

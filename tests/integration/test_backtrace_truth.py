@@ -1,5 +1,5 @@
-"""No stack is reported that never was: samples of a program whose every stack can be judged (stack_kit.Tree), by every way
-of reading and on every interpreter. PROBING_SOAK=1 takes a million of each."""
+"""No stack is reported that never was: samples of a program whose every stack can be judged (stack_kit.Tree), by every
+way of reading and on every interpreter. PROBING_SOAK=1 takes a million of each."""
 import os
 import subprocess
 import time
@@ -34,7 +34,8 @@ def judge(tree, output):
 def test_the_judge_knows_wrong_stacks():
     tree = stack_kit.Tree()
     child = next(i for i in tree.parent if tree.parent[i] == 0)
-    good = f"<module>:{tree.main_line} main:{tree.call_line[0]} f0:{tree.call_line[child]} {tree.name(child)}:{tree.lines[child][0]}"
+    good = (f"<module>:{tree.main_line} main:{tree.call_line[0]} f0:{tree.call_line[child]} "
+            f"{tree.name(child)}:{tree.lines[child][0]}")
     assert tree.wrong(good) is None
     assert tree.wrong(good.replace("<module>", "x")) and tree.wrong(good.replace(f"f0:{tree.call_line[child]}", "f0:1"))
     grandchild = next(i for i in tree.parent if tree.parent[i] == child)
@@ -46,8 +47,8 @@ def test_the_judge_knows_wrong_stacks():
 def test_no_stack_that_never_was(driver, interpreter, ways):
     tree = stack_kit.Tree()
     with jobs.python(tree.text, interpreter) as job:
-        done = subprocess.run([driver, str(job.pid), str(job.pid), str(SAMPLES), ways], stdout=subprocess.PIPE, check=True,
-                              universal_newlines=True)
+        done = subprocess.run([driver, str(job.pid), str(job.pid), str(SAMPLES), ways], stdout=subprocess.PIPE,
+                              check=True, universal_newlines=True)
     total, deep, summary = judge(tree, done.stdout)
     # 5,000 samples may take less time than the program needs for one of its deepest calls.
     assert total >= 0.99 * SAMPLES and deep >= 4, summary

@@ -17,7 +17,8 @@ TRACED = [path for path in INTERPRETERS if version_of(path) < (3, 12)]
 
 def place(job, function, lines):
     """FILE:LINE of a line of a function, whatever the interpreter calls the file."""
-    done = probe(job.pid, "eval", "'%s:%d' % (" + function + ".__code__.co_filename, " + function + f".__code__.co_firstlineno + {lines})")
+    done = probe(job.pid, "eval", "'%s:%d' % (" + function + ".__code__.co_filename, " + function
+                 + f".__code__.co_firstlineno + {lines})")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().strip("'")
 
@@ -108,7 +109,8 @@ while True:
 """
 
 
-@pytest.mark.parametrize("python", sorted({INTERPRETERS[0], *TRACED[-1:], *MONITORED[-1:]}, key=version_of), ids=lambda path: "%d.%d" % version_of(path)[:2])
+@pytest.mark.parametrize("python", sorted({INTERPRETERS[0], *TRACED[-1:], *MONITORED[-1:]}, key=version_of),
+                         ids=lambda path: "%d.%d" % version_of(path)[:2])
 def test_a_file_that_is_loaded_later(python, tmp_path):
     (tmp_path / "loaded_later.py").write_text("def work(n):\n\n    value = n + 1\n    return value\n")
     with jobs.python(LATER % str(tmp_path), interpreter=python) as job:
@@ -120,9 +122,11 @@ def test_a_file_that_is_loaded_later(python, tmp_path):
         assert str(tmp_path / "loaded_later.py:3 work") in probe(job.pid, "break").stdout
         assert probe(job.pid, "break", "--stop").returncode == 0
         # Nothing is searched for any more, and nothing of it stays.
-        assert probe(job.pid, "break", "never.py:1").returncode == 0 and probe(job.pid, "break", "--stop").returncode == 0
+        assert probe(job.pid, "break", "never.py:1").returncode == 0
+        assert probe(job.pid, "break", "--stop").returncode == 0
         tools = "import sys; [sys.monitoring.get_tool(n) for n in range(6)]" if python in MONITORED else "[None] * 6"
-        assert probe(job.pid, "eval", tools).stdout == "[None, None, None, None, None, None]\n" and job.output == "ready\n"
+        assert probe(job.pid, "eval", tools).stdout == "[None, None, None, None, None, None]\n"
+        assert job.output == "ready\n"
 
 
 def test_without_a_client_it_goes_on_without_the_breakpoint():
@@ -145,7 +149,8 @@ def test_detach_lets_go():
 
 @pytest.mark.parametrize("words, text", [
     (("{file}:9999",), "has no code at line 9999"), (("{file}",), "a place is FILE:LINE"),
-    (("{file}:12", "if", "1 +"), "is no expression"), (("{file}:12", "--log", "{a"), "is not closed"), (("--on-change", "x"), "VARIABLE@FUNCTION"),
+    (("{file}:12", "if", "1 +"), "is no expression"), (("{file}:12", "--log", "{a"), "is not closed"),
+    (("--on-change", "x"), "VARIABLE@FUNCTION"),
     (("--on-change", "f()@train"), "nothing that calls"), (("--stop",), "there are no breakpoints")])
 def test_refused(words, text):
     with jobs.python(COUNTING) as job:
@@ -202,8 +207,10 @@ def test_other_tools_go_on(python):
             assert probe(job.pid, "trace", "work").returncode == 1 and probe(job.pid, "watch", "b@work").returncode == 1
         else:
             assert done.returncode == 0, done.stderr
-            assert probe(job.pid, "trace", "work", "--args").returncode == 0 and probe(job.pid, "watch", "b@work").returncode == 0
-            jobs.wait_until(lambda: len(hits(job)) > 3 and rows(job, "SELECT 1 AS n FROM python.variables"), what="hits")
+            assert probe(job.pid, "trace", "work", "--args").returncode == 0
+            assert probe(job.pid, "watch", "b@work").returncode == 0
+            jobs.wait_until(lambda: len(hits(job)) > 3 and rows(job, "SELECT 1 AS n FROM python.variables"),
+                            what="hits")
             for command in ("break", "trace", "watch"):
                 assert probe(job.pid, command, "--stop").returncode == 0
             tools = probe(job.pid, "eval", "import sys; [sys.monitoring.get_tool(n) for n in (1, 3, 4)]")
@@ -219,7 +226,8 @@ def test_a_thread_that_is_not_the_main_one():
         with Nc(address(probe(job.pid, "break", place(job, "work_in_thread", 2)))) as nc:
             nc.wait("(work_in_thread) ")
             first = int(probe(job.pid, "eval", "rounds[0]").stdout)
-            jobs.wait_until(lambda: int(probe(job.pid, "eval", "rounds[0]").stdout) > first, what="rounds of the main thread")
+            jobs.wait_until(lambda: int(probe(job.pid, "eval", "rounds[0]").stdout) > first,
+                            what="rounds of the main thread")
             assert nc.ask("!c", "(work_in_thread) ") == "5\n"
             assert "time.sleep" in nc.ask("return", "(worker) ")
             assert probe(job.pid, "break", "--stop").returncode == 0

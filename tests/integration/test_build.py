@@ -22,7 +22,8 @@ def tree_of_agent(tmp_path_factory):
 
 
 def copy_sources(where):
-    """Sources in a folder whose name has the names of files in it that the agent does without, a space, and a letter outside ASCII."""
+    """Sources in a folder whose name has the names of files in it that the agent does without, a space, and a letter
+    outside ASCII."""
     top = where / "reader-view-utf8" / "a b" / "ü-src-of-it"
     top.mkdir(parents=True)
     for name in ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md"):
@@ -35,7 +36,8 @@ def copy_sources(where):
 
 
 # Of the tests that looked for a word which a folder may have, or gave a path to a shell.
-NAMED = ["test_catch.py::test_a_prompt_of_the_programs_own_is_not_held", "test_backtrace.py::test_repeating_shows_what_changed",
+NAMED = ["test_catch.py::test_a_prompt_of_the_programs_own_is_not_held",
+         "test_backtrace.py::test_repeating_shows_what_changed",
          "test_query_output.py::test_arrow_holds_one_result_and_is_nothing_for_a_terminal",
          "test_cli.py::test_a_narrow_screen_shows_times_and_numbers_whole_or_not_at_all"]
 
@@ -67,7 +69,8 @@ def test_the_agent_has_its_tables_whatever_the_folder_is_called(tree_of_agent):
     assert good, output
     agent = (tree_of_agent / "build/release" / AGENT).read_bytes()
     assert b"pb_agent_start" in agent
-    symbols = subprocess.run(["nm", tree_of_agent / "build/release" / AGENT], stdout=subprocess.PIPE, universal_newlines=True).stdout
+    symbols = subprocess.run(["nm", tree_of_agent / "build/release" / AGENT], stdout=subprocess.PIPE,
+                             universal_newlines=True).stdout
     assert "pb_arena_create" in symbols and " U pb_" not in symbols
 
 
@@ -90,7 +93,8 @@ def test_a_folder_configured_before_setup_has_tests_and_sql_afterwards(tree):
     shutil.copytree(TOP / "tests/unit", tree / "tests/unit")
     nothing = tree / "nothing"
     nothing.mkdir()
-    done = subprocess.run(["cmake", "--preset", "release", f"-DCMAKE_FIND_ROOT_PATH={nothing}", "-DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY"],
+    done = subprocess.run(["cmake", "--preset", "release", f"-DCMAKE_FIND_ROOT_PATH={nothing}",
+                           "-DCMAKE_FIND_ROOT_PATH_MODE_LIBRARY=ONLY"],
                           cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     assert done.returncode == 0 and "no DuckDB" in done.stdout, done.stdout
     targets = targets_of(tree)

@@ -138,7 +138,8 @@ def handled(job):
 
 
 def test_it_is_given_back():
-    code = "import sys, threading; (sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__)"
+    code = ("import sys, threading; (sys.excepthook is sys.__excepthook__, threading.excepthook is "
+            "threading.__excepthook__)")
 
     with start(sys.executable, "pass") as job:
         probe("-t", job.pid, "inject")
@@ -185,7 +186,8 @@ fail("loudly")
         assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0
         let_fail(job)
         assert job.process.wait(20) == status_of_an_error(python)
-        loud = f"loud ValueError boom {'run' if python in builds.FREE_THREADED else '<module>'}"  # the launcher's frame is the first
+        # the launcher's frame is the first
+        loud = f"loud ValueError boom {'run' if python in builds.FREE_THREADED else '<module>'}"
         assert job.output.splitlines()[-2:] == ["later", loud]
         if version_of_any(python) >= (3, 8):
             assert job.output.splitlines() == ["ready", "thread ValueError producer", "later", loud]
@@ -214,7 +216,9 @@ except queue.Empty:
         let_fail(job)
         assert job.process.wait(20) == 0
         assert job.output == "ready\ngot [10]\n"
-        assert rows(job, "SELECT type, thread, function FROM python.exceptions") == [["ZeroDivisionError", "producer", "produce"]]
+        assert rows(job,
+                    "SELECT type, thread, function FROM python.exceptions") == [[
+                        "ZeroDivisionError", "producer", "produce"]]
         assert rows(job, "SELECT locals FROM python.crash_frames WHERE failed AND depth = 0") == [["n = 1"]]
 
 
@@ -254,9 +258,11 @@ def test_numbers_and_ranges_of_tensors_are_in_the_scene(needs_torch):
         assert probe(job.pid, "catch", "--no-prompt").returncode == 0
         os.kill(job.pid, signal.SIGUSR1)
         job.process.wait(60)
-        (text,) = [row["locals"] for row in jobs.rows(job, "SELECT locals FROM python.crash_frames WHERE function = 'fail'")]
+        (text,) = [row["locals"] for row in jobs.rows(job, "SELECT locals FROM python.crash_frames WHERE "
+                                                           "function = 'fail'")]
         assert dict(line.split(" = ", 1) for line in text.splitlines()) == {
             "loss": "<torch.Tensor () float32 cpu: 1.25>", "steps": "<torch.Tensor () int64 cpu: 7>",
-            "small": "<torch.Tensor (2, 2) float32 cpu: -2.5 to 3, 1 NaN>", "large": "<torch.Tensor (100, 1000) float32 cpu>",
+            "small": "<torch.Tensor (2, 2) float32 cpu: -2.5 to 3, 1 NaN>",
+            "large": "<torch.Tensor (100, 1000) float32 cpu>",
             "empty": "<torch.Tensor (0, 2) float32 cpu>", "sparse": "<torch.Tensor>",
             "parts": "[<torch.Tensor () float32 cpu: 1.25>, <torch.Tensor (2, 2) float32 cpu: -2.5 to 3, 1 NaN>]"}, text

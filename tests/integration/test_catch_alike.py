@@ -1,4 +1,5 @@
-"""catch: a program that dies runs its own code as often, prints the same bytes and ends with the same status as without catch."""
+"""catch: a program that dies runs its own code as often, prints the same bytes and ends with the same status as without
+catch."""
 import os
 import re
 import sys
@@ -84,13 +85,17 @@ MAIN
 CASES = {
     "str": ("[lambda: fail(Counts('x')), lambda: fail(Exits('x'))]", "fail(Exits('x'))"),
     "metaclass": ("[lambda: fail(Named('x')), lambda: fail(Counts(Value()))]", "fail(Named('x'))"),
-    "attributes": ("[lambda: fail(Reads('x')), lambda: fail(Numbered(2, Text('no'), Text('file')))]", "fail(Reads(Text('x')))"),
+    "attributes": ("[lambda: fail(Reads('x')), lambda: fail(Numbered(2, Text('no'), Text('file')))]",
+                   "fail(Reads(Text('x')))"),
     "chains": ("[chained, grouped]", "chained()"),
-    "interrupts": ("[lambda: fail(KeyboardInterrupt('x')), lambda: fail(Leaves(5)), lambda: sys.exit(3)]", "fail(Stops('x'))"),
+    "interrupts": ("[lambda: fail(KeyboardInterrupt('x')), lambda: fail(Leaves(5)), lambda: sys.exit(3)]",
+                   "fail(Stops('x'))"),
     "group": ("[]", "grouped()"),
     "leaves": ("[]", "fail(Leaves(7))"),
-    "ctrl-c": ("[]", "signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"),
-    "syntax": ("[lambda: compile('1 +', 'x.py', 'exec')]", "error = SyntaxError(Value()); error.filename = Text('x.py'); error.text = 5; fail(error)"),
+    "ctrl-c": ("[]", "signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), signal.SIGINT); "
+                     "time.sleep(5)"),
+    "syntax": ("[lambda: compile('1 +', 'x.py', 'exec')]", "error = SyntaxError(Value()); error.filename = "
+                                                           "Text('x.py'); error.text = 5; fail(error)"),
     "hook": ("[]", """
 def hook(kind, error, trace):
     frame = sys._getframe()
@@ -114,7 +119,8 @@ def ends_as(python, name, *command):
     """(status, output) of the program; rows of catch's table if it was on."""
     threads, main = CASES[name]
     hooked = main.index("\nfail") if name == "hook" else 0  # the program sets its hook before catch comes
-    code = PROGRAM.replace("THREADS", threads).replace("MAIN", main[hooked:]).replace("go = []", main[:hooked] + "\ngo = []")
+    code = PROGRAM.replace("THREADS", threads).replace("MAIN",
+                                                       main[hooked:]).replace("go = []", main[:hooked] + "\ngo = []")
     with program(python, code) as job:
         if command:
             done = probe("-t", job.pid, *command)
@@ -122,7 +128,8 @@ def ends_as(python, name, *command):
         let_fail(job)
         status = job.process.wait(30)
         output = re.sub(r'"[^"]*\.py"', '"x.py"', job.output)
-        output = re.sub("0x[0-9a-f]+|object refcount : [0-9]+", "0x", output)  # some versions print what they count of an object that cannot be printed
+        # some versions print what they count of an object that cannot be printed
+        output = re.sub("0x[0-9a-f]+|object refcount : [0-9]+", "0x", output)
         found = rows(job, "SELECT type, message, function FROM python.exceptions ORDER BY id") if command else None
         return status, output, found
 
@@ -135,9 +142,11 @@ def test_it_dies_alike(python, name):
     if name != "leaves":
         kinds = [row[0].rpartition(".")[2] for row in caught[2]]
         assert kinds, "the scene was kept"
-        assert kinds[-1] == {"str": "Exits", "metaclass": "Named", "attributes": "Reads", "chains": "Counts", "interrupts": "Stops", "ctrl-c": "KeyboardInterrupt",
+        assert kinds[-1] == {"str": "Exits", "metaclass": "Named", "attributes": "Reads", "chains": "Counts",
+                             "interrupts": "Stops", "ctrl-c": "KeyboardInterrupt",
                              "syntax": "SyntaxError", "hook": "ValueError", "traced": "Counts",
-                             "group": "ExceptionGroup" if version_of_any(python) >= (3, 11) else "Counts"}[name], caught[2]
+                             "group": "ExceptionGroup" if version_of_any(python) >= (3, 11)
+                             else "Counts"}[name], caught[2]
         assert kinds.count("SystemExit") == 0, "the end of a thread by sys.exit() is no failure"
 
 
@@ -154,7 +163,8 @@ except KeyError as error:
         assert job.process.wait(20) == status_of_an_error(python)
         row, = rows(job, "SELECT message, traceback FROM python.exceptions")
         assert row[0] == "[Errno 2] nothing there: 'name'"
-        printed = [line for line in job.output.splitlines()[1:] if line.strip(" ^~")]  # without the marks of newer versions
+        # without the marks of newer versions
+        printed = [line for line in job.output.splitlines()[1:] if line.strip(" ^~")]
         kept = [line for line in row[1].replace("\\n", "\n").splitlines() if line]
         if python in builds.FREE_THREADED:  # the launcher of these builds prints frames of its own
             kept, printed = kept[-3:], printed[-3:]
@@ -164,7 +174,8 @@ except KeyError as error:
 @pytest.mark.parametrize("before", ["", "sys.excepthook = lambda *_: None"])
 def test_a_thread_that_is_held_says_nothing(before):
     """With a prompt too: the program's own streams have the program's own words."""
-    code = PROGRAM.replace("THREADS", "[]").replace("MAIN", "fail(Counts('x'))").replace("go = []", before + "\ngo = []")
+    code = PROGRAM.replace("THREADS", "[]").replace("MAIN",
+                                                    "fail(Counts('x'))").replace("go = []", before + "\ngo = []")
     outputs = []
     for limit in ("", "1s"):
         with program(sys.executable, code) as job:
@@ -179,7 +190,8 @@ def test_a_thread_that_is_held_says_nothing(before):
 def test_it_dies_at_once_where_the_source_is_a_pipe():
     with tempfile.TemporaryDirectory() as folder:
         os.mkfifo(folder + "/pipe.py")
-        code = PROGRAM.replace("THREADS", "[]").replace("MAIN", "sys.excepthook = sys.excepthook\nexec(compile('1/0', %r, 'exec'))" % (folder + "/pipe.py"))
+        main = "sys.excepthook = sys.excepthook\nexec(compile('1/0', %r, 'exec'))" % (folder + "/pipe.py")
+        code = PROGRAM.replace("THREADS", "[]").replace("MAIN", main)
         code = code.replace("go = []", "sys.excepthook = quiet\ngo = []")
         with program(sys.executable, code) as job:
             assert probe("-t", job.pid, "catch", "--no-prompt").returncode == 0

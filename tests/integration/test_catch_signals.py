@@ -15,7 +15,8 @@ from test_catch import handled, let_fail, rows
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory):
     path = tmp_path_factory.mktemp("faults") / "target_faults"
-    subprocess.run(["cc", "-std=gnu17", "-O1", "-g", "-D_GNU_SOURCE", "-w", TARGETS / "target_faults.c", "-o", path], check=True)
+    subprocess.run(["cc", "-std=gnu17", "-O1", "-g", "-D_GNU_SOURCE", "-w", TARGETS / "target_faults.c", "-o", path],
+                   check=True)
     return path
 
 
@@ -29,7 +30,8 @@ def catch(job, *words):
     return done
 
 
-DEATHS = [("crash", signal.SIGSEGV, "crash_here"), ("malloc", signal.SIGABRT, "die_in_malloc"), ("overflow-stack", signal.SIGSEGV, "overflow")]
+DEATHS = [("crash", signal.SIGSEGV, "crash_here"), ("malloc", signal.SIGABRT, "die_in_malloc"),
+          ("overflow-stack", signal.SIGSEGV, "overflow")]
 
 
 @pytest.mark.parametrize("how, number, function", DEATHS, ids=[case[0] for case in DEATHS])

@@ -1,5 +1,5 @@
-"""Channels: bytes both ways between a client and Python code in the target, with an end that both sides see, whatever the client,
-the program or the agent does in the middle of it."""
+"""Channels: bytes both ways between a client and Python code in the target, with an end that both sides see, whatever
+the client, the program or the agent does in the middle of it."""
 import contextlib
 import os
 import re
@@ -57,11 +57,13 @@ def test_bytes_an_interrupt_and_the_end_reach_the_other_side(interpreter):
         assert channel.receive(11) == b"interrupted"
         assert channel.receive() == b"" and channel.end == (0, "")
 
-        channel = Client(job.pid, "while True:\n try: channel.read()\n except KeyboardInterrupt: break\nchannel.close('bye', 1)")
+        channel = Client(job.pid, "while True:\n try: channel.read()\n except KeyboardInterrupt: break\n"
+                                  "channel.close('bye', 1)")
         channel.interrupt()
         assert channel.receive() == b"" and channel.end == (1, "bye")
         channel = Client(job.pid, "1 / 0")
-        assert channel.receive() == b"" and channel.end == (1, "the channel's code failed: ZeroDivisionError: division by zero")
+        assert channel.receive() == b""
+        assert channel.end == (1, "the channel's code failed: ZeroDivisionError: division by zero")
         channel = Client(job.pid, kind="nothing")
         assert channel.receive() == b"" and "no channel of kind 'nothing'" in channel.end[1]
         wait_for_threads(job)
@@ -74,7 +76,8 @@ def test_channels_are_not_jobs_and_have_a_limit_of_their_own():
         channels = [Client(job.pid, ECHO) for _ in range(8)]
         with pytest.raises(OSError, match="8 channels are open already"):
             Client(job.pid, ECHO)
-        evals = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", f"import time; time.sleep(1.5); print({i})"],
+        evals = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval",
+                                   f"import time; time.sleep(1.5); print({i})"],
                                   stdout=subprocess.PIPE) for i in range(8)]
         for number, channel in enumerate(channels):
             channel.send(b"%d" % number)
@@ -94,7 +97,8 @@ open({path!r}, "w").write(channel.ended())
 
 
 @pytest.mark.parametrize("busy", ["", "channel.read()", "while channel.write(b'x' * 65536, 60000): pass",
-                                  "try: channel.evaluate(compile('while True: pass', 'c', 'exec'), {}, {})\nexcept KeyboardInterrupt: pass"],
+                                  "try: channel.evaluate(compile('while True: pass', 'c', 'exec'), {}, {})\n"
+                                  "except KeyboardInterrupt: pass"],
                          ids=["idle", "reading", "writing", "running"])
 def test_a_client_that_is_killed_is_seen_at_once(busy, tmp_path):
     told = tmp_path / "told"
@@ -126,10 +130,12 @@ def test_a_client_that_stops_reading_does_not_hold_the_program():
     """Not for longer than a write waits, even where the code that writes holds a lock of the program's."""
     with jobs.python(LOCKED) as job:
         inject(job)
-        channel = Client(job.pid, "import __main__\nwith __main__.lock:\n    while channel.write(b'x' * 65536, 1500): pass")
+        channel = Client(job.pid, "import __main__\nwith __main__.lock:\n"
+                                  "    while channel.write(b'x' * 65536, 1500): pass")
         time.sleep(0.5)
         beats = int(probe(job.pid, "eval", "beats").stdout)
-        jobs.wait_until(lambda: int(probe(job.pid, "eval", "beats").stdout) > beats + 100, seconds=15, what="the program's going on")
+        jobs.wait_until(lambda: int(probe(job.pid, "eval", "beats").stdout) > beats + 100, seconds=15,
+                        what="the program's going on")
         data = channel.receive(1 << 30)
         assert channel.end == (1, "the client does not read") and len(data) > 0 and not data.strip(b"x")
         assert job.alive()
@@ -222,7 +228,8 @@ def test_a_thousand_channels_leave_nothing():
         assert memory_kb(job.pid) - memory < 1024
         # glibc keeps stacks of threads that ended, each two mappings: as many as were there at once, not one a channel.
         assert len(Path(f"/proc/{job.pid}/maps").read_text().splitlines()) - maps < 32
-        resident = next(task for task in Path(f"/proc/{job.pid}/task").iterdir() if (task / "comm").read_text() == "probing\n")
+        resident = next(task for task in Path(f"/proc/{job.pid}/task").iterdir()
+                        if (task / "comm").read_text() == "probing\n")
         assert len(list((resident / "fd").iterdir())) < 16
 
 
@@ -241,12 +248,14 @@ def test_nc_reaches_python_code():
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another uid")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_another_user_is_not_let_in_at_a_loopback_port(address):
-    code = "import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10); c.sendall(b'x'); print(c.recv(10))"
+    code = ("import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10); c.sendall(b'x'); "
+            "print(c.recv(10))")
     program = "import time; print('ready', flush=True); time.sleep(60)"
     with jobs.start("/usr/bin/python3", "-c", program, ready="ready", user=65534) as job:
         inject(job)
         port = channel_kit.listen(job.pid, ECHO, address=address)
-        said = [subprocess.run(["/usr/bin/python3", "-c", code, address, str(port)], user=user, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        said = [subprocess.run(["/usr/bin/python3", "-c", code, address, str(port)], user=user, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT,
                                universal_newlines=True, timeout=20).stdout for user in (65534, 0, 65533)]
         assert "b'x'" in said[0] and "b'x'" in said[1]
         assert "b''" in said[2] or "Reset" in said[2] or "Broken" in said[2], said[2]
@@ -255,7 +264,8 @@ def test_another_user_is_not_let_in_at_a_loopback_port(address):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another uid")
 def test_another_user_who_is_gone_before_it_is_looked_at_is_not_let_in_either():
     """The kernel lists a closed socket as root's."""
-    code = "import socket, sys\nfor _ in range(3):\n    c = socket.socket(); c.connect(('127.0.0.1', int(sys.argv[1]))); c.sendall(b'x'); c.close()"
+    code = ("import socket, sys\nfor _ in range(3):\n"
+            "    c = socket.socket(); c.connect(('127.0.0.1', int(sys.argv[1]))); c.sendall(b'x'); c.close()")
     with jobs.python() as job:
         inject(job)
         port = channel_kit.listen(job.pid, "import sys; sys.heard = getattr(sys, 'heard', b'') + channel.read()")
@@ -298,9 +308,12 @@ def test_a_client_that_breaks_the_rules_is_closed_and_nothing_else():
     with jobs.python() as job:
         inject(job)
         good = Client(job.pid, ECHO)
-        many = b"".join(channel_kit.frame(channel_kit.STREAM, channel_kit.field(channel_kit.DATA, b"x" * 60000), 2) for _ in range(4))
-        for words in (many, channel_kit.frame(2, b"", 2), channel_kit.frame(channel_kit.STREAM, b"", 3), channel_kit.frame(channel_kit.STREAM, b"", 2),
-                      channel_kit.frame(channel_kit.WINDOW, channel_kit.field(channel_kit.VALUE, 1 << 62), 2), b"GET / HTTP/1.0\r\n\r\n"):
+        many = b"".join(channel_kit.frame(channel_kit.STREAM, channel_kit.field(channel_kit.DATA, b"x" * 60000), 2)
+                        for _ in range(4))
+        for words in (many, channel_kit.frame(2, b"", 2), channel_kit.frame(channel_kit.STREAM, b"", 3),
+                      channel_kit.frame(channel_kit.STREAM, b"", 2),
+                      channel_kit.frame(channel_kit.WINDOW, channel_kit.field(channel_kit.VALUE, 1 << 62), 2),
+                      b"GET / HTTP/1.0\r\n\r\n"):
             bad = Client(job.pid, "import time; time.sleep(0.3)")
             with contextlib.suppress(BrokenPipeError):  # it may be closed before it has sent all
                 bad.socket.sendall(words)
@@ -312,8 +325,9 @@ def test_a_client_that_breaks_the_rules_is_closed_and_nothing_else():
 
 
 def test_a_stopped_tool_and_one_that_takes_half_of_its_connection_down():
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import channel_kit, time\n" \
-           "c = channel_kit.Client(int(sys.argv[1]), sys.argv[2]); c.send(b'x'); print(c.receive(), flush=True); time.sleep(60)"
+    code = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import channel_kit, time\n"
+            "c = channel_kit.Client(int(sys.argv[1]), sys.argv[2]); c.send(b'x'); print(c.receive(), flush=True); "
+            "time.sleep(60)")
     with jobs.python() as job:
         inject(job)
         tool = subprocess.Popen([sys.executable, "-c", code, str(job.pid), ECHO], stdout=subprocess.PIPE)

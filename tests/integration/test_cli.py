@@ -50,7 +50,8 @@ def test_help_has_every_command_in_a_group_and_fits_a_terminal():
 
 def test_the_target_in_every_form(job):
     name = os.path.basename(job.script)
-    for words in (["-t", job.pid, "eval", "1"], [job.pid, "eval", "1"], ["eval", "-t", job.pid, "1"], ["eval", "1", "--target", job.pid],
+    for words in (["-t", job.pid, "eval", "1"], [job.pid, "eval", "1"], ["eval", "-t", job.pid, "1"],
+                  ["eval", "1", "--target", job.pid],
                   [f"--target={job.pid}", "eval", "1"], [f"-t{job.pid}", "eval", "1"], ["-t", name, "eval", "1"],
                   [name, "eval", "1"], [job.pid, "--timeout=5", "eval", "--", "1"]):
         done = probe(*words)
@@ -68,7 +69,10 @@ def test_several_matches_are_named_and_all_takes_them():
     with jobs.start(sys.executable, "-c", code, script, ready="ready", env={"RANK": "0"}) as a, \
             jobs.start(sys.executable, "-c", code, script, ready="ready", env={"RANK": "1"}) as b:
         done = probe("-t", script, "eval", "rank")
-        assert done.returncode == 1 and "2 processes match" in done.stderr and str(a.pid) in done.stderr and str(b.pid) in done.stderr
+        assert done.returncode == 1
+        assert "2 processes match" in done.stderr
+        assert str(a.pid) in done.stderr
+        assert str(b.pid) in done.stderr
         assert "--all" in done.stderr
         done = probe("-t", script, "--all", "eval", "print(rank); print('again')")
         assert sorted(done.stdout.splitlines()) == ["[rank 0] 0", "[rank 0] again", "[rank 1] 1", "[rank 1] again"]
@@ -160,11 +164,16 @@ ROWS = {"--format", "--json"}
 
 
 @pytest.mark.parametrize("command, takes", [
-    ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", SHARED), ("doctor", FIXED | ROWS),
-    ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("probes", SHARED), ("query", SHARED), ("export", FIXED | ROWS), ("archive", FIXED),
-    ("record", FIXED | ROWS), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}), ("inject", FIXED | {"--timeout"}),
-    ("detach", FIXED | {"--timeout"}), ("torch", FIXED | ROWS), ("track", SHARED), ("trace", SHARED), ("watch", SHARED), ("break", SHARED),
-    ("groups", SHARED), ("continue", FIXED | {"--timeout"}), ("debug", FIXED | {"--timeout"}), ("catch", FIXED | {"--timeout"}),
+    ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", SHARED),
+    ("doctor", FIXED | ROWS),
+    ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("probes", SHARED), ("query", SHARED),
+    ("export", FIXED | ROWS), ("archive", FIXED),
+    ("record", FIXED | ROWS), ("flamegraph", FIXED), ("top", FIXED), ("eval", FIXED | {"--timeout"}),
+    ("inject", FIXED | {"--timeout"}),
+    ("detach", FIXED | {"--timeout"}), ("torch", FIXED | ROWS), ("track", SHARED), ("trace", SHARED), ("watch", SHARED),
+    ("break", SHARED),
+    ("groups", SHARED), ("continue", FIXED | {"--timeout"}), ("debug", FIXED | {"--timeout"}),
+    ("catch", FIXED | {"--timeout"}),
 ])
 def test_help_and_parser_agree_on_what_a_command_takes(command, takes):
     text = probe("help", command).stdout
@@ -175,8 +184,8 @@ def test_help_and_parser_agree_on_what_a_command_takes(command, takes):
 
 
 def test_json_is_the_same_as_format_json_wherever_there_are_rows(job):
-    for words in (["list"], ["config"], ["-t", job.pid, "config"], ["-t", job.pid, "doctor"], ["-t", job.pid, "tables"], ["-t", job.pid, "memory"],
-                  ["-t", job.pid, "backtrace"], ["query", "SELECT 1 AS one"]):
+    for words in (["list"], ["config"], ["-t", job.pid, "config"], ["-t", job.pid, "doctor"], ["-t", job.pid, "tables"],
+                  ["-t", job.pid, "memory"], ["-t", job.pid, "backtrace"], ["query", "SELECT 1 AS one"]):
         both = [probe(*words, *form) for form in (["--json"], ["--format", "json"])]
         assert [done.returncode for done in both] == [0, 0], (words, [done.stderr for done in both])
         one, other = (json.loads(done.stdout) for done in both)
@@ -218,7 +227,8 @@ def test_every_command_writes_a_format_alike(job):
         lines = [line for line in text.splitlines() if str(job.pid) in line]
         rows[name] = lines[0]
         assert probe("query", "--format", name, "SELECT NULL AS a, '' AS b, 1 AS c").stdout == {
-            "csv": 'a,b,c\n,"",1\n', "tsv": "a\tb\tc\n\\N\t\t1\n", "json": '[\n  {"a": null, "b": "", "c": 1}\n]\n'}[name]
+            "csv": 'a,b,c\n,"",1\n', "tsv": "a\tb\tc\n\\N\t\t1\n", "json": '[\n  {"a": null, "b": "", "c": 1}\n]\n'}[
+                name]
     fields = rows["tsv"].split("\t")
     assert fields[0] == str(job.pid) and fields[3] == "\\N", "without a rank"
     assert rows["csv"].split(",")[3] == "" and rows["json"].startswith('  {"pid": ') and '"rank": null' in rows["json"]
@@ -226,8 +236,8 @@ def test_every_command_writes_a_format_alike(job):
 
 def test_odd_command_lines_come_out_right():
     code = "import time; print('ready', flush=True); time.sleep(60)"
-    with jobs.start(sys.executable, "-c", code, 'a "quoted", thing', "tab\there", "é中😀", b"\xff\xfe".decode("utf-8", "surrogateescape"), "\033[31m",
-                    ready="ready") as job:
+    with jobs.start(sys.executable, "-c", code, 'a "quoted", thing', "tab\there", "é中😀",
+                    b"\xff\xfe".decode("utf-8", "surrogateescape"), "\033[31m", ready="ready") as job:
         rows = json.loads(probe("list", "--format", "json").stdout)
         command = next(row for row in rows if row["pid"] == job.pid)["command"]
         assert 'a "quoted", thing' in command and "tab\there" in command and "é中😀" in command and "\ufffd" in command
@@ -239,7 +249,8 @@ def test_what_is_no_utf8_or_a_command_to_the_terminal_is_not_passed_on():
     """Overlong forms and surrogates look like UTF-8; C1 controls are two harmless bytes, but not to a terminal."""
     code = "import time; print('ready', flush=True); time.sleep(60)"
     odd = [b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", "\x9b31m\u00a0".encode()]
-    with jobs.start(sys.executable, "-c", code, *(word.decode("utf-8", "surrogateescape") for word in odd), ready="ready") as job:
+    with jobs.start(sys.executable, "-c", code, *(word.decode("utf-8", "surrogateescape") for word in odd),
+                    ready="ready") as job:
         text = subprocess.run([jobs.PROGRAM, "list", "--format", "json"], stdout=subprocess.PIPE).stdout.decode()
         command = next(row for row in json.loads(text) if row["pid"] == job.pid)["command"]
         assert command.endswith(f"{'?' * 3} {'?' * 4} {'?' * 3} {'?' * 4} \x9b31m\u00a0".replace("?", "\ufffd"))
@@ -250,10 +261,12 @@ def test_what_is_no_utf8_or_a_command_to_the_terminal_is_not_passed_on():
 
 def test_an_error_does_not_pass_on_what_a_stranger_named_his_process():
     name = f"\033]0;x\007\x9b31m{time.monotonic_ns()}\nprobing: all is well"
-    with jobs.start(name, "60", executable=shutil.which("sleep")), jobs.start(name, "60", executable=shutil.which("sleep")):
+    sleep = shutil.which("sleep")
+    with jobs.start(name, "60", executable=sleep), jobs.start(name, "60", executable=sleep):
         done = probe("-t", name[12:], "eval", "1")
         assert done.returncode == 1 and "2 processes match" in done.stderr and "?]0;x??31m" in done.stderr
-        assert not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f]", done.stderr) and "\nprobing: all" not in done.stderr.split("': ", 1)[1]
+        assert not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f]", done.stderr)
+        assert "\nprobing: all" not in done.stderr.split("': ", 1)[1]
 
 
 @pytest.mark.parametrize("command", [["tables"], ["config", "probing.sample_rate=0.2"]], ids=lambda words: words[0])
@@ -290,7 +303,8 @@ def test_python_code_beside_an_installation_is_not_taken_for_ours(tmp_path, pref
     (folder / "_remote.py").write_text(f"{part}\nopen({str(mark)!r}, 'w').close()\n")
     folder.chmod(mode)
     with jobs.python() as job:
-        done = subprocess.run([program, "-t", str(job.pid), "eval", "6 * 7"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([program, "-t", str(job.pid), "eval", "6 * 7"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
         assert done.stdout == b"42\n" and mark.exists() == taken
 
 
@@ -339,7 +353,8 @@ def test_an_agent_that_stands_with_a_full_backlog_is_given_up(tmp_path):
     env = {**os.environ, "PROBING_DIR": str(tmp_path)}
     with jobs.python() as job:
         assert probe(job.pid, "inject", env=env).returncode == 0
-        agent = next(int(task.name) for task in Path(f"/proc/{job.pid}/task").iterdir() if (task / "comm").read_text() == "probing\n")
+        agent = next(int(task.name) for task in Path(f"/proc/{job.pid}/task").iterdir()
+                     if (task / "comm").read_text() == "probing\n")
         assert libc.ptrace(attach, agent, None, None) == 0
         os.waitpid(agent, getattr(os, "__WALL", 0x40000000))
         folder = os.open(next(tmp_path.glob(f"probing-*/*-{job.pid}-*")), os.O_RDONLY)
@@ -399,7 +414,8 @@ def test_a_table_fits_the_terminal_and_has_colour_there_alone(job):
 def test_doctor_says_what_stands_in_the_way(job):
     done = probe(job.pid, "doctor", "--format", "json")
     assert done.returncode == 0 and {row["state"] for row in json.loads(done.stdout)} <= {"ok", "warning"}
-    kernel_thread = next(int(pid) for pid in os.listdir("/proc") if pid.isdigit() and pid != "1" and not open(f"/proc/{pid}/cmdline").read()
+    kernel_thread = next(int(pid) for pid in os.listdir("/proc") if pid.isdigit() and pid != "1"
+                         and not open(f"/proc/{pid}/cmdline").read()
                          and "VmRSS" not in open(f"/proc/{pid}/status").read())
     done = probe(kernel_thread, "doctor", "--format", "json")
     assert done.returncode == 1
@@ -415,15 +431,24 @@ def test_the_man_page_names_every_command_and_option():
             assert f"--{option}" in plain, f"{command} --{option}"
     if not shutil.which("groff"):
         pytest.skip("groff is not installed")
-    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True)
     assert done.stderr == "" and "no colour on a terminal" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["backtrace", "tables", "memory", "config", "probes", "query", "queries", "torch", "list", "help", "version"])
+@pytest.mark.parametrize("command", ["backtrace", "tables", "memory", "config", "probes", "query", "queries", "torch",
+                                     "list", "help", "version"])
 def test_output_that_cannot_be_written_is_an_error(command, full_job):
-    words = {"query": ["-t", full_job, "query", "SELECT 1"], "queries": ["query", "SELECT * FROM range(2000); SELECT 2; SELECT 3"]}.get(command, [command] if command in ("list", "help", "version") else ["-t", full_job, command])
+    words = ["-t", full_job, command]
+    if command in ("list", "help", "version"):
+        words = [command]
+    elif command == "query":
+        words = ["-t", full_job, "query", "SELECT 1"]
+    elif command == "queries":
+        words = ["query", "SELECT * FROM range(2000); SELECT 2; SELECT 3"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run([jobs.PROGRAM, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run([jobs.PROGRAM, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=60)
     assert done.returncode == 1 and done.stderr.count("cannot be written") == 1, (done.returncode, done.stderr)
 
 
@@ -436,17 +461,24 @@ def full_job():
 
 def test_settings_stand_apart_from_their_values_and_words_have_no_unit(full_job):
     lines = probe(full_job, "config").stdout.splitlines()[::2]
-    assert all(re.match(r"probing\.[a-z_.]+ +\S", line) for line in lines) and not any(re.search(r"\b(auto|off) (s|%)", line) for line in lines), lines
+    assert all(re.match(r"probing\.[a-z_.]+ +\S", line) for line in lines), lines
+    assert not any(re.search(r"\b(auto|off) (s|%)", line) for line in lines), lines
 
 
 def test_show_tables_lists_all(full_job):
     shown = probe(full_job, "query", "--format", "csv", "show  TABLES ;").stdout.split()[1:]
-    listed = probe(full_job, "query", "--format", "csv", "SELECT name FROM probing.tables ORDER BY name").stdout.split()[1:]
+    listed = probe(full_job, "query", "--format", "csv", "SELECT name FROM probing.tables "
+                                                         "ORDER BY name").stdout.split()[1:]
     assert shown == listed and {"python.torch_trace", "memory_usage", "system.process"} <= set(shown)
 
 
 def test_a_narrow_screen_shows_times_and_numbers_whole_or_not_at_all(full_job):
-    sql = "SELECT TIMESTAMP '2026-11-18 22:43:52.123456' AS t, 'a text that is long enough to be cut at such a width' AS text, 123456789012 AS n, 'last' AS z"
+    sql = ("SELECT TIMESTAMP '2026-11-18 22:43:52.123456' AS t, 'a text that is long enough to be cut at such a width' "
+           "AS text, 123456789012 AS n, 'last' AS z")
     env = {**os.environ, "COLUMNS": "64"}
-    done = subprocess.run(["script", "-qc", f"'{jobs.PROGRAM}' -t {full_job} query \"{sql}\"", "/dev/null"], capture_output=True, text=True, env=env, timeout=60)
-    assert "2026-11-18 22:43:52.123456" in done.stdout and "123456789012" in done.stdout and "a text" in done.stdout and "…" in done.stdout, done.stdout
+    done = subprocess.run(["script", "-qc", f"'{jobs.PROGRAM}' -t {full_job} query \"{sql}\"", "/dev/null"],
+                          capture_output=True, text=True, env=env, timeout=60)
+    assert "2026-11-18 22:43:52.123456" in done.stdout, done.stdout
+    assert "123456789012" in done.stdout, done.stdout
+    assert "a text" in done.stdout, done.stdout
+    assert "…" in done.stdout, done.stdout

@@ -67,7 +67,8 @@ def test_two_rounds_tell_who_stands_still(job):
 
 
 @pytest.mark.parametrize("words, ranks", [
-    (["--ranks", "0-1,3"], {0, 1, 3}), (["--ranks", "pp=1,tp=*"], {2, 3}), (["--ranks", "tp=1"], {1, 3}), (["--ranks", "2"], {2}),
+    (["--ranks", "0-1,3"], {0, 1, 3}), (["--ranks", "pp=1,tp=*"], {2, 3}), (["--ranks", "tp=1"], {1, 3}),
+    (["--ranks", "2"], {2}),
 ])
 def test_a_selection_asks_those_alone(job, words, ranks):
     done = probe("-t", "cluster:four", "eval", "rank", "--timeout", "30", *words)
@@ -76,8 +77,8 @@ def test_a_selection_asks_those_alone(job, words, ranks):
 
 
 def test_a_selection_that_fits_nothing_is_an_error(job):
-    for words, said in ((["--ranks", "9"], "no rank"), (["--ranks", "ep=1"], "no rank"), (["--ranks", "x"], "no selection"),
-                        (["--nodes", "n[1-2]"], "no node")):
+    for words, said in ((["--ranks", "9"], "no rank"), (["--ranks", "ep=1"], "no rank"),
+                        (["--ranks", "x"], "no selection"), (["--nodes", "n[1-2]"], "no node")):
         done = probe("-t", "cluster:four", "backtrace", *words)
         assert done.returncode == 1 and said in done.stderr, (words, done.stderr)
     assert "--ranks and --nodes go with -t cluster" in probe("-t", os.getpid(), "backtrace", "--ranks", "1").stderr
@@ -141,24 +142,30 @@ def endless(connection, ended):
 
 
 def test_dead_slow_and_lying_nodes_are_named_and_hold_up_nobody(job):
-    """One that does not listen, one that is silent, one of another protocol, one without an end, one that has another's ranks."""
+    """One that does not listen, one that is silent, one of another protocol, one without an end, one that has another's
+    ranks."""
     free = socket.create_server(("127.0.0.1", 0))
     dead = "127.0.0.1:%d" % free.getsockname()[1]
     free.close()
     with listener(lambda connection, ended: ended.wait(20)) as silent, \
             listener(lambda connection, ended: connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")) as foreign, \
             listener(endless) as without_end, \
-            listener(lambda connection, ended: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x009 7.0 n")) as other, \
-            listener(lambda connection, ended: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x001 9.9 n")) as cut:
+            listener(
+                lambda connection, ended: connection.sendall(
+                    b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x009 7.0 n")) as other, \
+            listener(
+                lambda connection, ended: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x001 9.9 n")) as cut:
         port = job.addresses[0].split(":")[1]
         twice = f"localhost:{port}"  # the same node again: it tells of ranks that it has under its other name
         bad = [dead, silent, foreign, without_end, other, cut]
-        done = cluster_kit.attach("bad", job, "--timeout", "3", expect=3, services=",".join([*bad, job.services, twice]))
+        done = cluster_kit.attach("bad", job, "--timeout", "3", expect=3,
+                                  services=",".join([*bad, job.services, twice]))
         assert "2 of 9 nodes answered" in done.stderr or "3 of 9 nodes answered" in done.stderr, done.stderr
         classes, answer, errors = cluster_kit.stacks("bad", "--timeout", "3", expect=3)
         states = {node["node"]: node["state"] for node in answer["nodes"]}
     assert dict(classes)["load_batch"] == [3] and sorted(rank for _, ranks in classes for rank in ranks) == [0, 1, 2, 3]
-    assert [states[node] for node in bad] == ["unreachable", "late", "refused", "refused", "other version", "unreachable"]
+    assert [states[node] for node in bad] == ["unreachable", "late", "refused", "refused", "other version",
+                                              "unreachable"]
     assert sorted([states[job.addresses[0]], states[twice]]) == ["answered", "refused"]
     assert all(node in errors for node in bad)
 
@@ -179,7 +186,8 @@ def test_a_rank_that_ended_is_named_and_a_refresh_forgets_it(tmp_path):
         cluster_kit.attach("ending", small)
         gone = pid_of(small, 1)
         os.kill(gone, signal.SIGKILL)
-        jobs.wait_until(lambda: not os.path.exists(f"/proc/{gone}") or "State:\tZ" in open(f"/proc/{gone}/status").read())
+        jobs.wait_until(lambda: not os.path.exists(f"/proc/{gone}")
+                        or "State:\tZ" in open(f"/proc/{gone}/status").read())
         os.kill(pid_of(small, 2), signal.SIGSTOP)  # a rank that is stopped still answers
         classes, _, errors = cluster_kit.stacks("ending", expect=3)
         assert "rank 1 is not there any more" in errors
@@ -190,7 +198,8 @@ def test_a_rank_that_ended_is_named_and_a_refresh_forgets_it(tmp_path):
         # A whole node that is gone is named too.
         small.nodes[1].process.kill()
         small.nodes[1].process.wait()
-        jobs.wait_until(lambda: cluster_kit.stacks("ending", expect=3)[1]["answered"] == 1, 30, what="the end of a node")
+        jobs.wait_until(lambda: cluster_kit.stacks("ending", expect=3)[1]["answered"] == 1, 30,
+                        what="the end of a node")
         assert small.addresses[1] in cluster_kit.stacks("ending", expect=3)[2]
         assert probe("cluster", "detach", "ending").returncode == 0
         assert "there is no cluster" in probe("cluster", "detach", "ending").stderr
@@ -198,7 +207,9 @@ def test_a_rank_that_ended_is_named_and_a_refresh_forgets_it(tmp_path):
 
 def test_the_ranks_of_this_machine_need_no_service(tmp_path):
     """As torchrun starts them; what a rank starts itself inherits its environment and is not a rank."""
-    code = "import os, subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\nprint('ready', flush=True)\ntime.sleep(600)"
+    code = ("import os, subprocess, sys, time\n"
+            "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\nprint('ready', flush=True)\n"
+            "time.sleep(600)")
     mark = f"CLUSTER_TEST=local{os.getpid()}"
     environment = {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x", "CLUSTER_TEST": f"local{os.getpid()}"}
     with jobs.python(code, env={**environment, "RANK": "0"}, start_new_session=True) as first, \
@@ -211,9 +222,10 @@ def test_the_ranks_of_this_machine_need_no_service(tmp_path):
             done = probe("-t", "cluster:here", "backtrace", "--merge")
             assert done.returncode == 0 and "2 ranks, " in done.stdout, done.stderr
             if os.geteuid() == 0:  # a user who does not own the job
-                other = subprocess.run(["setpriv", "--reuid", "65534", "--clear-groups", str(jobs.PROGRAM), "cluster", "attach", "--here", "--match", mark],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60,
-                                       env={**os.environ, "XDG_RUNTIME_DIR": ""})
+                other = subprocess.run(["setpriv", "--reuid", "65534", "--clear-groups", str(jobs.PROGRAM), "cluster",
+                                        "attach", "--here", "--match", mark],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+                                       timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": ""})
                 assert other.returncode == 1 and not other.stdout, other.stdout
                 assert "no node has a process with a rank" in other.stderr
         finally:
@@ -226,19 +238,22 @@ def test_ranks_of_several_jobs_are_named_and_not_mixed(tmp_path):
     job, usual = cluster_kit.Job(tmp_path, 2), cluster_kit.rank_environment
     job.token.write_text("0" * 64)
     job.token.chmod(0o600)
-    cluster_kit.rank_environment = lambda job, rank, local: {**usual(job, rank % 2, local), "TORCHELASTIC_RUN_ID": "first" if rank < 2 else "second"}
+    cluster_kit.rank_environment = lambda job, rank, local: {**usual(job, rank % 2, local),
+                                                             "TORCHELASTIC_RUN_ID": "first" if rank < 2 else "second"}
     try:
         with cluster_kit.node(job, range(4)):
             words = ("cluster", "attach", "jobs", "--services", job.services, "--token-file", job.token)
             done = probe(*words)
             assert done.returncode == 1, done.stdout
-            assert "TORCHELASTIC_RUN_ID=first (2 processes), TORCHELASTIC_RUN_ID=second (2 processes); take one with --match" in done.stderr, done.stderr
+            assert ("TORCHELASTIC_RUN_ID=first (2 processes), TORCHELASTIC_RUN_ID=second (2 processes); take one "
+                    "with --match") in done.stderr, done.stderr
             done = probe(*words, "--match", "TORCHELASTIC_RUN_ID=second")
             assert done.returncode == 0 and "2 of 2 ranks" in done.stdout, done.stderr
             kept = Path(os.environ["XDG_RUNTIME_DIR"], "probing-clusters", "jobs.cluster")
             lines = kept.read_text().splitlines()
             at = next(i for i, line in enumerate(lines) if line.startswith("rank 1 "))
-            lines[at] = " ".join([*lines[at].split()[:5], "7", *lines[at].split()[6:]])  # as if another process had been rank 1
+            # as if another process had been rank 1
+            lines[at] = " ".join([*lines[at].split()[:5], "7", *lines[at].split()[6:]])
             kept.write_text("\n".join([*lines, ""]))
             done = probe("cluster", "refresh", "jobs")
             assert done.returncode == 0 and "note: rank 1 was started anew" in done.stderr, done.stderr
@@ -251,7 +266,8 @@ def test_attach_says_what_keeps_a_rank_from_being_probed(tmp_path):
     with cluster_kit.nodes(1, 2, tmp_path) as job:
         traced = pid_of(job, 1)
         inside = open(f"/proc/{traced}/status").read().split("NSpid:")[1].split("\n")[0].split()[-1]
-        code = f"import ctypes, time\nassert ctypes.CDLL(None).ptrace(0x4206, {inside}, 0, 0) == 0\nprint('ready', flush=True)\ntime.sleep(600)"
+        code = (f"import ctypes, time\nassert ctypes.CDLL(None).ptrace(0x4206, {inside}, 0, 0) == 0\nprint('ready', "
+                f"flush=True)\ntime.sleep(600)")
         with jobs.start("nsenter", f"--target={traced}", "--pid", "--mount", sys.executable, "-c", code, ready="ready"):
             done = cluster_kit.attach("doctor", job)
             assert "note: rank 1 cannot be injected into: " in done.stderr and "traced by" in done.stderr, done.stderr
@@ -260,7 +276,8 @@ def test_attach_says_what_keeps_a_rank_from_being_probed(tmp_path):
 
 @pytest.mark.parametrize("what, said", [
     ("", "line"), ("probing-cluster 2\nend\n", "line 1"), ("probing-cluster 1\nname x\nnode a\nend\n", "line 3"),
-    ("probing-cluster 1\nname x\nway services\nnode a b -\nrank 0 1 0 5 0 -\nend\n", "line 5"), ("probing-cluster 1\nname x\n", "line 2"),
+    ("probing-cluster 1\nname x\nway services\nnode a b -\nrank 0 1 0 5 0 -\nend\n", "line 5"),
+    ("probing-cluster 1\nname x\n", "line 2"),
 ])
 def test_a_file_that_is_none_is_refused(tmp_path, what, said):
     folder = tmp_path / "probing-clusters"
@@ -280,7 +297,8 @@ def test_a_folder_of_somebody_else_is_not_read(tmp_path):
 
 def test_the_answering_end_takes_any_bytes():
     for question in (b"", b"\n", b"what\n", b"A" * 200000, bytes(range(256)) * 4):
-        done = subprocess.run([str(jobs.PROGRAM), "cluster", "answer"], input=question, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([str(jobs.PROGRAM), "cluster", "answer"], input=question, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60)
         assert done.returncode in (0, 1), done.stderr
         assert not done.stdout or b"no question of probing" in done.stdout
 
@@ -291,7 +309,8 @@ def pods_file(path, job, nodes):
     for name, (phase, process) in nodes.items():
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split() if process else []
         items.append({"apiVersion": "v1", "kind": "Pod", "status": {"phase": phase},
-                      "metadata": {"namespace": "train", "name": name, "labels": {"job": "llm", "role": "worker"}, "annotations": {"test/pid": children[0]} if children else {}},
+                      "metadata": {"namespace": "train", "name": name, "labels": {"job": "llm", "role": "worker"},
+                                   "annotations": {"test/pid": children[0]} if children else {}},
                       "spec": {"containers": [{"name": "main"}, {"name": "sidecar"}]}})
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": items}))
 
@@ -300,27 +319,35 @@ def test_pods_are_asked_by_kubectl_and_those_that_are_gone_are_named(tmp_path):
     """kubectl_recorded.py answers as kubectl does with what an API server said."""
     small, recorded = cluster_kit.Job(tmp_path, 4), tmp_path / "pods.json"
     launcher = tmp_path / "kubectl"  # words of a launcher have no quotes, and our folder may have a space
-    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).with_name("kubectl_recorded.py")}" {recorded} "$@"\n')
+    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).with_name("kubectl_recorded.py")}" '
+                        f'{recorded} "$@"\n')
     launcher.chmod(0o755)
     with cluster_kit.node(small, [0, 1], serve=False) as first, cluster_kit.node(small, [2, 3], serve=False) as second:
         pods = {"worker-0": ("Running", first), "worker-1": ("Running", second), "worker-9": ("Pending", None)}
         pods_file(recorded, small, pods)
-        words = ["cluster", "attach", "pods", "--kubernetes", "job=llm,role=worker", "--launcher", launcher, "--match", small.mark, "--timeout", "20"]
+        words = ["cluster", "attach", "pods", "--kubernetes", "job=llm,role=worker", "--launcher", launcher, "--match",
+                 small.mark, "--timeout", "20"]
         done = probe(*words)
-        assert done.returncode == 0 and "cluster pods: 2 nodes by kubernetes, 4 of 4 ranks" in done.stdout, (done.stdout, done.stderr)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        assert "cluster pods: 2 nodes by kubernetes, 4 of 4 ranks" in done.stdout, (done.stdout, done.stderr)
         classes, answer, _ = cluster_kit.stacks("pods", "--timeout", "20")
-        assert [node["node"] for node in answer["nodes"]] == ["worker-0", "worker-1"] and dict(classes)["load_batch"] == [3]
+        assert [node["node"] for node in answer["nodes"]] == ["worker-0", "worker-1"]
+        assert dict(classes)["load_batch"] == [3]
         pods_file(recorded, small, {**pods, "worker-1": ("Running", None)})  # its kubelet does not answer
         _, answer, errors = cluster_kit.stacks("pods", "--timeout", "20", expect=3)
         assert answer["answered"] == 1 and "worker-1: unreachable: Error from server: error dialing backend" in errors
         del pods["worker-1"]
         pods_file(recorded, small, pods)
-        assert 'worker-1: unreachable: Error from server (NotFound): pods "worker-1" not found' in cluster_kit.stacks("pods", "--timeout", "20", expect=3)[2]
+        assert 'worker-1: unreachable: Error from server (NotFound): pods "worker-1" not found' in cluster_kit.stacks(
+            "pods", "--timeout", "20", expect=3)[2]
         done = probe("cluster", "refresh", "pods", "--timeout", "20")
-        assert "1 node by kubernetes, 2 of 4 ranks" in done.stdout and "no node has ranks 2-3" in done.stderr, done.stderr
+        assert "1 node by kubernetes, 2 of 4 ranks" in done.stdout, done.stderr
+        assert "no node has ranks 2-3" in done.stderr, done.stderr
         done = probe(*words, "--program", "/no/such/probing")
-        assert done.returncode == 1 and "worker-0: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
-        assert "no pod that runs has the labels job=other" in probe("cluster", "attach", "--kubernetes", "job=other", "--launcher", launcher).stderr
+        assert done.returncode == 1, done.stderr
+        assert "worker-0: refused: /no/such/probing cannot be started there" in done.stderr, done.stderr
+        assert "no pod that runs has the labels job=other" in probe("cluster", "attach", "--kubernetes", "job=other",
+                                                                    "--launcher", launcher).stderr
 
 
 @contextmanager
@@ -365,8 +392,10 @@ def test_the_page_shows_the_stacks_of_all_ranks_as_one_tree(job, tmp_path):
     (runtime / "probing-clusters").mkdir(parents=True, mode=0o700)
     shutil.copy(Path(os.environ["XDG_RUNTIME_DIR"], "probing-clusters/four.cluster"), runtime / "probing-clusters")
     with serve_kit.service(runtime) as served:
-        found = page_kit.browse(served, tmp_path, ["open", "#/activity?target=cluster:four"], ["find", "[role=treeitem]:has-text('load_batch')"], ["text", ".note"],
-                                ["text", "[role=tree]"], ["click", "[role=treeitem]:has-text('load_batch')"], ["see", "1 of 4: rank 3"], ["outside"])
+        found = page_kit.browse(served, tmp_path, ["open", "#/activity?target=cluster:four"],
+                                ["find", "[role=treeitem]:has-text('load_batch')"], ["text", ".note"],
+                                ["text", "[role=tree]"], ["click", "[role=treeitem]:has-text('load_batch')"],
+                                ["see", "1 of 4: rank 3"], ["outside"])
     assert "part from the rest at train" in found[2] and "rank" in found[2], found
     assert "ranks 1, 2" in found[3] and "rank 3" in found[3] and not found[6], found
 
@@ -387,7 +416,8 @@ def test_a_node_whose_link_is_down_costs_the_others_nothing_and_comes_back(tmp_p
         refreshed = job.probe("cluster", "refresh", "linked", "--timeout", "1500ms")
         assert refreshed.returncode == 3 and "2 of 3 ranks" in refreshed.stdout, refreshed.stderr
         job.mend(1)
-        jobs.wait_until(lambda: job.probe("cluster", "refresh", "linked").returncode == 0, 30, what="the return of the node")
+        jobs.wait_until(lambda: job.probe("cluster", "refresh", "linked").returncode == 0, 30,
+                        what="the return of the node")
         done = job.probe("-t", "cluster:linked", "backtrace", "--json")
         assert done.returncode == 0 and json.loads(done.stdout)["answered"] == 3, done.stderr
         job.probe("cluster", "detach", "linked")

@@ -10,7 +10,8 @@ import cluster_kit
 import jobs
 from jobs import probe
 
-CLOCKS = "SELECT node, offset_us, error_us, epoch(now()::TIMESTAMP) - epoch(measured) AS age FROM cluster.clocks ORDER BY node"
+CLOCKS = ("SELECT node, offset_us, error_us, epoch(now()::TIMESTAMP) - epoch(measured) AS age FROM cluster.clocks "
+          "ORDER BY node")
 
 
 def clocks(name):
@@ -47,11 +48,12 @@ def test_clocks_are_measured_again_while_ranks_are_recorded(tmp_path_factory):
         assert done.returncode == 0, done.stderr
         assert abs(kept_offset("moved", "n1") - offsets[0]) < 1e8
         place = job.folder / "n1"
-        with subprocess.Popen([str(jobs.PROGRAM), "-t", "cluster:moved", "record", "--duration", "60", "--ranks", "0"], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL) as recording:
+        with subprocess.Popen([str(jobs.PROGRAM), "-t", "cluster:moved", "record", "--duration", "60", "--ranks", "0"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as recording:
             for before, after in zip(offsets, offsets[1:]):
                 place.write_text(place.read_text().replace(str(before), str(after)))
-                jobs.wait_until(lambda: abs(kept_offset("moved", "n1") - after) < 1e8 or recording.poll() is not None, 40, what="the new measurement")
+                jobs.wait_until(lambda: abs(kept_offset("moved", "n1") - after) < 1e8 or recording.poll() is not None,
+                                40, what="the new measurement")
             assert recording.poll() is None
             recording.send_signal(signal.SIGINT)
             recording.wait(30)

@@ -40,7 +40,8 @@ def job(tmp_path_factory):
     folder, usual = tmp_path_factory.mktemp("commands"), (cluster_kit.RANK, cluster_kit.rank_environment)
     cluster_kit.RANK = RANK
     cluster_kit.rank_environment = lambda job, rank, local: {
-        **usual[1](job, rank, local), "PROBING": "1", "PYTHONPATH": str(jobs.TOP / "python"), "PROBING_NODE": f"host{rank}", "TP_RANK": str(rank)}
+        **usual[1](job, rank, local), "PROBING": "1", "PYTHONPATH": str(jobs.TOP / "python"),
+        "PROBING_NODE": f"host{rank}", "TP_RANK": str(rank)}
     try:
         with clock_kit.nodes([0, 3_250_000_000], folder) as (job, words):
             cluster_kit.RANK, cluster_kit.rank_environment = usual
@@ -106,15 +107,19 @@ def test_every_rank_is_recorded_and_its_files_are_named(job):
 
 def test_every_command_that_takes_all_takes_a_cluster(job, tmp_path):
     """Each with what it must say of both ranks."""
-    for words, said in ((["inspect", "rank * 10 + 17", "--json"], r'\[rank {}\] .*"value":"(17|27)"'), (["listen"], r"\[rank {}\] .*nc 127.0.0.1 \d+"),
-                        (["listen", "--stop"], None), (["catch", "--no-prompt"], None), (["catch", "--stop"], None), (["track"], None),
-                        (["now"], r"rank {}"), (["torch", "--once"], None), (["pause"], r"\[rank {}\] .*nc 127.0.0.1 \d+"),
+    for words, said in ((["inspect", "rank * 10 + 17", "--json"], r'\[rank {}\] .*"value":"(17|27)"'),
+                        (["listen"], r"\[rank {}\] .*nc 127.0.0.1 \d+"),
+                        (["listen", "--stop"], None), (["catch", "--no-prompt"], None), (["catch", "--stop"], None),
+                        (["track"], None),
+                        (["now"], r"rank {}"), (["torch", "--once"], None),
+                        (["pause"], r"\[rank {}\] .*nc 127.0.0.1 \d+"),
                         (["continue"], None), (["debug"], r"\[rank {}\] .*127.0.0.1:\d+"), (["debug", "--stop"], None)):
         if words[0] == "pause":
             words, said = [*words, "--ranks", "0"], said.replace("{}", "0")  # the other stays in C code
         done = ask(*words, "--timeout", "30") if words[0] not in ("torch", "now") else ask(*words)
         for rank in (0, 1):
-            assert said is None or re.search(said.replace("{}", str(rank)), done.stdout), (words, done.stdout, done.stderr)
+            assert said is None or re.search(said.replace("{}", str(rank)),
+                                             done.stdout), (words, done.stdout, done.stderr)
     path = tmp_path / "load.csv"
     ask("export", "load", "-o", path)
     rows = list(csv.DictReader(path.open()))
@@ -134,8 +139,10 @@ def archived(job, tmp_path):
     yield one, each
 
 
-QUERIES = ["SELECT rank, count(*) AS n, sum(value) AS total, max(step) AS last FROM load WHERE step < 40000 GROUP BY rank ORDER BY rank",
-           "SELECT rank, name, min(step) AS first, avg(value) AS mean FROM load WHERE step BETWEEN 20000 AND 29999 GROUP BY rank, name ORDER BY rank, name"]
+QUERIES = ["SELECT rank, count(*) AS n, sum(value) AS total, max(step) AS last FROM load WHERE step < 40000 GROUP BY "
+           "rank ORDER BY rank",
+           "SELECT rank, name, min(step) AS first, avg(value) AS mean FROM load WHERE step BETWEEN 20000 AND 29999 "
+           "GROUP BY rank, name ORDER BY rank, name"]
 
 
 def history(folder, sql):
@@ -151,7 +158,8 @@ def test_what_all_ranks_archived_is_one_table(job, tmp_path):
             assert [row[:3] for row in rows[1:]] == [["0", "host0", "tp=0"], ["1", "host1", "tp=1"]], rows
             assert all(int(row[3]) > 1000 for row in rows[1:])
         assert history(folders[0], QUERIES[1]) == history(folders[1], QUERIES[1])
-        pairs = history(folders[1], "SELECT count(*) FROM load a JOIN load b ON a.step = b.step AND a.rank < b.rank WHERE a.step BETWEEN 30000 AND 30499")
+        pairs = history(folders[1], "SELECT count(*) FROM load a JOIN load b ON a.step = b.step AND a.rank < b.rank "
+                                    "WHERE a.step BETWEEN 30000 AND 30499")
         assert pairs[1] == ["500"]
         sql = "SELECT rank, count(*) FROM load WHERE step BETWEEN 30000 AND 30999 GROUP BY rank ORDER BY rank"
         assert history(folders[0], sql) == list(csv.reader(io.StringIO(ask("query", "--format", "csv", sql).stdout)))
@@ -167,7 +175,8 @@ def test_other_engines_give_the_same_rows(job, tmp_path, engine):
         return [[float(cell) if re.fullmatch(r"-?\d+(\.\d+)?", cell) else cell for cell in row] for row in rows]
     with archived(job, tmp_path) as folders:
         for folder, sql in zip(folders, QUERIES):
-            done = subprocess.run([sys.executable, str(jobs.TOP / f"examples/history_{engine}.py"), str(folder), "load", sql.replace("FROM load", "FROM history")],
+            done = subprocess.run([sys.executable, str(jobs.TOP / f"examples/history_{engine}.py"), str(folder), "load",
+                                   sql.replace("FROM load", "FROM history")],
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=300)
             assert done.returncode == 0, done.stderr[-2000:]
             assert values(csv.reader(io.StringIO(done.stdout))) == values(history(folder, sql))

@@ -1,4 +1,5 @@
-"""A job of torch.distributed with process groups, as a cluster: its roles, breakpoints that hold some of its ranks, and values side by side."""
+"""A job of torch.distributed with process groups, as a cluster: its roles, breakpoints that hold some of its ranks, and
+values side by side."""
 import json
 import os
 import re
@@ -12,7 +13,8 @@ import jobs
 import pytest
 from jobs import probe
 
-# Cycles of the same steps, which must give the same losses each time; a group's timeout is 5 s, so that a rank that is held longer would end the others.
+# Cycles of the same steps, which must give the same losses each time; a group's timeout is 5 s, so that a rank that is
+# held longer would end the others.
 TRAINING = """
 import os, sys, time
 from datetime import timedelta
@@ -67,11 +69,14 @@ def training(folder, world=4, name="meshed", **environment):
     script, mark = folder / "train.py", secrets.token_hex(8)
     script.write_text(TRAINING)
     with jobs.start(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}", script,
-                    env={"CLUSTER_TEST": mark, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **environment}) as launcher:
+                    env={"CLUSTER_TEST": mark, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+                         **environment}) as launcher:
         try:
-            jobs.wait_until(lambda: launcher.output.count("ready") == world or not launcher.alive(), 120, what="the start of the job")
+            jobs.wait_until(lambda: launcher.output.count("ready") == world or not launcher.alive(), 120,
+                            what="the start of the job")
             done = probe("cluster", "attach", name, "--here", "--match", f"CLUSTER_TEST={mark}", "--timeout", "30")
-            assert done.returncode == 0 and f"{world} of {world} ranks" in done.stdout, (done.stdout, done.stderr, launcher.output)
+            assert done.returncode == 0, (done.stdout, done.stderr, launcher.output)
+            assert f"{world} of {world} ranks" in done.stdout, (done.stdout, done.stderr, launcher.output)
             yield SimpleNamespace(target=f"cluster:{name}", script=script, mark=f"CLUSTER_TEST={mark}")
             assert launcher.output == "ready\n" * world
         finally:  # each rank is a session of its own: torchrun ends them
@@ -117,7 +122,8 @@ def test_roles_are_asked_of_the_processes(job):
     assert [row["roles"] for row in shown] == ["pp=0,tp=0", "pp=0,tp=1", "pp=1,tp=0", "pp=1,tp=1"]
     assert ask(job, "eval", "rank", "--ranks", "pp=1,tp=*").stdout == "[rank 2] 2\n[rank 3] 3\n"
     rows = json.loads(ask(job, "query", "--json", "SELECT rank, role FROM cluster.ranks ORDER BY rank").stdout)
-    assert rows == [{"rank": 0, "role": "pp=0,tp=0"}, {"rank": 1, "role": "pp=0,tp=1"}, {"rank": 2, "role": "pp=1,tp=0"}, {"rank": 3, "role": "pp=1,tp=1"}]
+    assert rows == [{"rank": 0, "role": "pp=0,tp=0"}, {"rank": 1, "role": "pp=0,tp=1"},
+                    {"rank": 2, "role": "pp=1,tp=0"}, {"rank": 3, "role": "pp=1,tp=1"}]
 
 
 def test_a_role_that_is_not_wanted_is_not_asked_for(job):
@@ -134,7 +140,9 @@ kept._TENSOR_MODEL_PARALLEL_GROUP, kept._PIPELINE_MODEL_PARALLEL_GROUP, kept._DA
 sys.modules[kept.__name__] = kept"""
     ask(job, "eval", code)
     try:
-        assert ask(job, "groups", "--roles").stdout.splitlines() == [f"[rank {rank}] tp={rank // 2},pp={rank % 2}" for rank in range(4)]
+        assert ask(job, "groups",
+                   "--roles").stdout.splitlines() == [f"[rank {rank}] tp={rank // 2},pp={rank % 2}"
+                                                      for rank in range(4)]
     finally:
         ask(job, "eval", "import sys; sys.modules.pop('megatron.core.parallel_state'); del kept")
     assert ask(job, "groups", "--roles", "--ranks", "3").stdout == "[rank 3] pp=1,tp=1\n"
@@ -142,9 +150,11 @@ sys.modules[kept.__name__] = kept"""
 
 def test_values_side_by_side_mark_what_differs(job):
     assert ask(job, "show", "odd").stdout.splitlines() == ["  0.5    ranks 0, 2-3", '! "nan"  rank 1 (pp=0, tp=1): NaN']
-    assert [line.split("  ")[-1] for line in ask(job, "show", "weight").stdout.splitlines()] == ["ranks 0-1, 3", "rank 2 (pp=1, tp=0): another shape"]
+    shown = ask(job, "show", "weight").stdout.splitlines()
+    assert [line.split("  ")[-1] for line in shown] == ["ranks 0-1, 3", "rank 2 (pp=1, tp=0): another shape"]
     found = json.loads(ask(job, "show", "weight", "--json").stdout)
-    assert [(one["ranks"], one["differs"], one["other_shape"]) for one in found] == [([0, 1, 3], False, False), ([2], True, True)]
+    assert [(one["ranks"], one["differs"], one["other_shape"])
+            for one in found] == [([0, 1, 3], False, False), ([2], True, True)]
     done = ask(job, "show", "most_have_it", expect=1)
     assert "rank 3 (pp=1, tp=1): no value" in done.stdout and "NameError" in done.stdout
 
@@ -152,11 +162,13 @@ def test_values_side_by_side_mark_what_differs(job):
 def test_ranks_that_wait_for_a_held_one_do_not_give_up(job):
     """Rank 0 is held for longer than the group's timeout, in which the others wait for it in a collective."""
     done = ask(job, "break", f"train.py:{LINE}", "--ranks", "pp=0,tp=0")
-    assert done.stdout.startswith("[rank 0 (pp=0, tp=0)] ") and "ranks 1-3 have no breakpoint" in done.stderr, done.stderr
+    assert done.stdout.startswith("[rank 0 (pp=0, tp=0)] "), done.stderr
+    assert "ranks 1-3 have no breakpoint" in done.stderr, done.stderr
     assert "instead of 5 s" in done.stderr and timeouts(job, "timeout_before_s") == [5] * 4
     jobs.wait_until(lambda: held(job) == ["rank 0 "], 30, what="the hit")
     listed = ask(job, "break").stdout
-    assert re.search(r"\[rank 0 \(pp=0, tp=0\)\] \d+  stops at .*train.py:%d train_step: 1 hit, a thread is held there" % LINE, listed), listed
+    assert re.search(r"\[rank 0 \(pp=0, tp=0\)\] \d+  stops at .*train.py:%d train_step: 1 hit, a thread "
+                     r"is held there" % LINE, listed), listed
     time.sleep(6.5)
     losses = ask(job, "show", "loss").stdout.splitlines()
     assert len(losses) == 4 and all("scalar" in line for line in losses)
@@ -164,7 +176,8 @@ def test_ranks_that_wait_for_a_held_one_do_not_give_up(job):
     hits = json.loads(ask(job, "query", "--json", "SELECT rank, role, line, stopped FROM python.break_hits").stdout)
     assert hits == [{"rank": 0, "role": "pp=0,tp=0", "line": LINE, "stopped": True}]
     assert ask(job, "continue").stdout == "[rank 0] it goes on\n[ranks 1-3] it was not held\n"
-    jobs.wait_until(lambda: len(json.loads(ask(job, "query", "--json", "SELECT 1 FROM python.break_hits").stdout)) == 2, 30, what="the next hit")
+    jobs.wait_until(lambda: len(json.loads(ask(job, "query", "--json", "SELECT 1 FROM python.break_hits").stdout)) == 2,
+                    30, what="the next hit")
     assert ask(job, "break", "--stop").stdout.startswith("[rank 0 (pp=0, tp=0)] ")
     assert timeouts(job) == [5] * 4 and timeouts(job, "timeout_before_s") == [None] * 4
     trains_on(job)
@@ -174,7 +187,8 @@ def test_all_ranks_stop_and_go_on_by_themselves_when_nobody_looks_after_them(job
     ask(job, "break", f"train.py:{LINE}", "--limit", "2s")
     trains_on(job)  # each stops, and goes on after the limit without its breakpoint
     assert "there are no breakpoints" in ask(job, "break").stdout and not held(job)
-    hits = json.loads(ask(job, "query", "--json", f"SELECT DISTINCT rank FROM python.break_hits WHERE line = {LINE} ORDER BY rank").stdout)
+    hits = json.loads(ask(job, "query", "--json", f"SELECT DISTINCT rank FROM python.break_hits WHERE line = {LINE} "
+                                                  f"ORDER BY rank").stdout)
     assert [row["rank"] for row in hits] == [0, 1, 2, 3]
     assert timeouts(job, "timeout_before_s") == [5] * 4  # as long as another rank might be held
     ask(job, "groups", "--restore")
@@ -182,11 +196,16 @@ def test_all_ranks_stop_and_go_on_by_themselves_when_nobody_looks_after_them(job
     trains_on(job)
 
 
-@pytest.mark.parametrize("command, listed", [(["break", "--on-change", "x@most_have_it"], "there are no breakpoints"), (["watch", "x@most_have_it"], "nothing is watched"),
-                                             (["trace", "most_have_it"], "nothing is traced"), (["break", "--log", "{x}", "--on-change", "x@most_have_it"], "there are no breakpoints")])
+@pytest.mark.parametrize("command, listed", [(["break", "--on-change", "x@most_have_it"], "there are no breakpoints"),
+                                             (["watch", "x@most_have_it"], "nothing is watched"),
+                                             (["trace", "most_have_it"], "nothing is traced"),
+                                             (["break", "--log", "{x}", "--on-change", "x@most_have_it"],
+                                              "there are no breakpoints")])
 def test_what_one_rank_refuses_is_set_in_none(job, command, listed):
     done = ask(job, *command, expect=1)
-    assert "[rank 3 (pp=1, tp=1)] probing: " in done.stderr and "nothing is set" in done.stderr and not done.stdout, done.stderr
+    assert "[rank 3 (pp=1, tp=1)] probing: " in done.stderr, done.stderr
+    assert "nothing is set" in done.stderr, done.stderr
+    assert not done.stdout, done.stderr
     assert ask(job, command[0]).stdout.startswith("[ranks 0-3") and listed in ask(job, command[0]).stdout
     assert timeouts(job) == [5] * 4
 
@@ -197,7 +216,8 @@ def test_log_points_and_watches_over_ranks(job):
     def rows(sql):
         return json.loads(ask(job, "query", "--json", sql).stdout)
     jobs.wait_until(lambda: len(rows("SELECT DISTINCT rank FROM python.variables")) == 2 and
-                    len(rows("SELECT DISTINCT rank FROM python.break_hits WHERE message IS NOT NULL")) == 2, 30, what="rows")
+                    len(rows("SELECT DISTINCT rank FROM python.break_hits WHERE message IS NOT NULL")) == 2, 30,
+                    what="rows")
     assert {row["message"].split()[0] == str(row["rank"]) and row["rank"] > 1 for row in
             rows("SELECT rank, message FROM python.break_hits WHERE message IS NOT NULL")} == {True}
     assert ask(job, "watch", "--stop").returncode == 0 and ask(job, "break", "--stop").returncode == 0

@@ -1,5 +1,5 @@
-"""SQL over the ranks of a cluster: what queries as people write them give over nodes is what they give over the processes, and every
-row says whose it is."""
+"""SQL over the ranks of a cluster: what queries as people write them give over nodes is what they give over the
+processes, and every row says whose it is."""
 import json
 import os
 import secrets
@@ -41,16 +41,20 @@ time.sleep(3600)
 
 # As people write them, with an order where the rows have none of their own.
 QUERIES = [
-    "SELECT operation_name, AVG(duration_ms) as avg_duration, COUNT(*) as call_count FROM python.torch_trace WHERE timestamp > now() "
+    "SELECT operation_name, AVG(duration_ms) as avg_duration, COUNT(*) as call_count FROM python.torch_trace WHERE "
+    "timestamp > now() "
     "- interval '50 minutes' GROUP BY operation_name ORDER BY avg_duration DESC LIMIT 10",
-    "SELECT operation_name, avg(duration_ms), count(*) FROM profiling_data WHERE timestamp > now() - interval '50 minutes' GROUP BY "
+    "SELECT operation_name, avg(duration_ms), count(*) FROM profiling_data WHERE timestamp > now() - interval '50 "
+    "minutes' GROUP BY "
     "operation_name ORDER BY avg(duration_ms) DESC",
     "SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs GROUP BY epoch ORDER BY epoch",
     "SELECT src_rank, dst_rank, avg(latency_ms) FROM comm_metrics ORDER BY ALL",
     "SELECT avg(gpu_util) FROM gpu_metrics WHERE timestamp > now() - 60",
-    "SELECT function_name, sum(allocated_bytes) as total_alloc FROM memory_allocations WHERE timestamp > now() - interval '1 hour' "
+    "SELECT function_name, sum(allocated_bytes) as total_alloc FROM memory_allocations WHERE timestamp > now() - "
+    "interval '1 hour' "
     "GROUP BY function_name ORDER BY total_alloc DESC",
-    "SELECT a.rank, b.rank, count(*), max(a.loss - b.loss) FROM training_logs a JOIN training_logs b ON a.epoch = b.epoch AND a.rank < "
+    "SELECT a.rank, b.rank, count(*), max(a.loss - b.loss) FROM training_logs a JOIN training_logs b ON a.epoch = "
+    "b.epoch AND a.rank < "
     "b.rank GROUP BY ALL",
     "SELECT count(DISTINCT operation), median(latency_ms) FROM comm_metrics WHERE bytes > 0",
 ]
@@ -76,8 +80,8 @@ def training(tmp_path_factory, needs_torch):
 
     def rank(number):
         return jobs.start(sys.executable, script, folder / "store", ready="ready", ready_seconds=120,
-                          env={"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2", name: value, "PROBING": "1",
-                               "PROBING_TORCH_PROFILING": "on", "PYTHONPATH": str(ROOT / "python")})
+                          env={"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2", name: value,
+                               "PROBING": "1", "PROBING_TORCH_PROFILING": "on", "PYTHONPATH": str(ROOT / "python")})
 
     # The first is ready when the second is: both are started before either is waited for.
     from concurrent.futures import ThreadPoolExecutor
@@ -107,7 +111,8 @@ def test_a_query_over_nodes_gives_what_it_gives_over_the_processes(training, sql
 
 
 def test_groups_travel_instead_of_rows_and_a_cap_is_said(training):
-    rows, notes = ask("gloo", "SELECT rank, role, count(*) AS n FROM training_logs GROUP BY ALL ORDER BY rank", "--stats")
+    rows, notes = ask("gloo", "SELECT rank, role, count(*) AS n FROM training_logs GROUP BY ALL ORDER BY rank",
+                      "--stats")
     assert rows == [{"rank": 0, "role": "dp=0", "n": 12}, {"rank": 1, "role": "dp=1", "n": 12}]
     assert "nodes that answered: 1 of 1, rows that travelled: 2 (groups" in notes
     rows, notes = ask("gloo", "SELECT list(epoch) AS all FROM training_logs", "--max-rows", "5")
@@ -118,14 +123,17 @@ def test_groups_travel_instead_of_rows_and_a_cap_is_said(training):
 def test_every_row_says_whose_it_is_and_a_node_that_is_gone_is_named(tmp_path):
     with cluster_kit.nodes(2, 2, tmp_path) as job:
         cluster_kit.attach("rows", job, "--roles", "tp=2,pp=*")
-        sql = "SELECT rank, node, role, func FROM python.backtrace WHERE func IN ('all_reduce', 'load_batch') ORDER BY rank"
+        sql = ("SELECT rank, node, role, func FROM python.backtrace WHERE func IN ('all_reduce', 'load_batch') "
+               "ORDER BY rank")
         rows, notes = ask("rows", sql)
         assert rows == [{"rank": 1, "node": job.addresses[0], "role": "tp=1,pp=0", "func": "all_reduce"},
                         {"rank": 2, "node": job.addresses[1], "role": "tp=0,pp=1", "func": "all_reduce"},
                         {"rank": 3, "node": job.addresses[1], "role": "tp=1,pp=1", "func": "load_batch"}]
-        rows, _ = ask("rows", "SELECT node, count(DISTINCT rank) AS n FROM python.backtrace GROUP BY node ORDER BY node")
+        rows, _ = ask("rows", "SELECT node, count(DISTINCT rank) AS n FROM python.backtrace GROUP BY node "
+                              "ORDER BY node")
         assert rows == [{"node": node, "n": 2} for node in sorted(job.addresses)]
-        rows, _ = ask("rows", "SELECT rank, func FROM python.backtrace WHERE role LIKE '%pp=1' AND depth = 0 ORDER BY rank", "--ranks",
+        rows, _ = ask("rows", "SELECT rank, func FROM python.backtrace WHERE role LIKE '%pp=1' AND depth = 0 "
+                              "ORDER BY rank", "--ranks",
                       "pp=1")
         assert [row["rank"] for row in rows] == [2, 3]
         os.kill(job.nodes[1].pid, 9)

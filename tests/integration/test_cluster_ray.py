@@ -1,4 +1,5 @@
-"""A job of Ray as one target, over two of its nodes: the ranks are actors, and a task on each node asks for us. Long: make soak."""
+"""A job of Ray as one target, over two of its nodes: the ranks are actors, and a task on each node asks for us. Long:
+make soak."""
 import json
 import os
 import re
@@ -45,8 +46,10 @@ ray.get(work)
 def start_node(stack, folder, *words):
     """A node of Ray with its own pids."""
     ray = Path(sys.executable).with_name("ray")
-    return stack.enter_context(jobs.start("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, ray, "start", "--block", "--num-cpus=1",
-                                          "--object-store-memory=100000000", "--disable-usage-stats", "--node-ip-address=127.0.0.1", *words,
+    return stack.enter_context(jobs.start("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable,
+                                          ray, "start", "--block", "--num-cpus=1",
+                                          "--object-store-memory=100000000", "--disable-usage-stats",
+                                          "--node-ip-address=127.0.0.1", *words,
                                           env={"RAY_TMPDIR": str(folder), "RAY_memory_monitor_refresh_ms": "0"}))
 
 
@@ -58,19 +61,23 @@ def cluster(tmp_path_factory):
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp")))
         head = start_node(stack, folder, "--head", "--port=0", "--include-dashboard=false", f"--temp-dir={folder}")
-        jobs.wait_until(lambda: re.search(r"--address='([^']+)'", head.output) or not head.alive(), 90, what="the head of Ray")
+        jobs.wait_until(lambda: re.search(r"--address='([^']+)'", head.output) or not head.alive(), 90,
+                        what="the head of Ray")
         assert head.alive(), head.output
         address = re.search(r"--address='([^']+)'", head.output)[1]
         other = start_node(stack, folder, f"--address={address}")
-        jobs.wait_until(lambda: "Ray runtime started" in other.output or not other.alive(), 90, what="the second node of Ray")
+        jobs.wait_until(lambda: "Ray runtime started" in other.output or not other.alive(), 90,
+                        what="the second node of Ray")
         assert other.alive(), other.output
         env = {"RAY_ADDRESS": address}
         script = folder / "driver.py"
         script.write_text(DRIVER)
 
         def nodes():
-            done = subprocess.run([sys.executable, "-c", "import ray; ray.init(logging_level='error'); print(sum(node['Alive'] for node in ray.nodes()))"],
-                                  env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=90)
+            done = subprocess.run([sys.executable, "-c", "import ray; ray.init(logging_level='error'); "
+                                                         "print(sum(node['Alive'] for node in ray.nodes()))"],
+                                  env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                  universal_newlines=True, timeout=90)
             return done.stdout.strip() == "2"
         jobs.wait_until(nodes, 120, what="two nodes of Ray")
         driver = stack.enter_context(jobs.start(sys.executable, script, env=env, ready="ready", ready_seconds=90))
@@ -79,7 +86,8 @@ def cluster(tmp_path_factory):
             assert driver.alive(), driver.output
             return probe(*words, timeout=timeout, env={**os.environ, **env})
         # The actors' processes start one after the other.
-        jobs.wait_until(lambda: "2 nodes by ray, 4 of 4 ranks" in ask("cluster", "attach", "of-ray", "--launcher", sys.executable, "--timeout", "60").stdout, 180,
+        jobs.wait_until(lambda: "2 nodes by ray, 4 of 4 ranks" in ask("cluster", "attach", "of-ray", "--launcher",
+                                                                      sys.executable, "--timeout", "60").stdout, 180,
                         what="the ranks of Ray")
         yield ask
         ask("cluster", "detach", "of-ray")
@@ -88,7 +96,8 @@ def cluster(tmp_path_factory):
 def test_actors_are_the_ranks_of_a_job(cluster):
     shown = json.loads(cluster("cluster", "show", "of-ray", "--json").stdout)
     assert [row["rank"] for row in shown] == [0, 1, 2, 3]
-    assert len({row["node"] for row in shown}) == 2 and shown[0]["node"] == shown[1]["node"] != shown[2]["node"] == shown[3]["node"]
+    assert len({row["node"] for row in shown}) == 2
+    assert shown[0]["node"] == shown[1]["node"] != shown[2]["node"] == shown[3]["node"]
 
 
 def test_the_odd_actor_is_found(cluster):
@@ -106,7 +115,8 @@ def test_the_odd_actor_is_found(cluster):
 
 def test_sql_and_evaluation_over_actors(cluster):
     done = cluster("-t", "cluster:of-ray", "query", "--json", "--timeout", "60",
-                   "SELECT rank, count(*) AS frames FROM python.backtrace WHERE func LIKE '%train%' GROUP BY rank ORDER BY rank")
+                   "SELECT rank, count(*) AS frames FROM python.backtrace WHERE func LIKE '%train%' GROUP BY rank "
+                   "ORDER BY rank")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [row["rank"] for row in rows] == [0, 1, 2, 3] and all(row["frames"] >= 1 for row in rows), rows

@@ -12,14 +12,16 @@ import pytest
 import jobs
 from jobs import rows
 
-SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression", "probing.redact",
+SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression",
+            "probing.redact",
             "probing.torch.profiling", "probing.torch.budget", "probing.torch.hang_timeout", "probing.memory.sampling",
             "probing.archive"}
 IDLE = "print('ready', flush=True); import time; time.sleep(120)"
 
 
 def probe(*args, env=None):
-    return subprocess.run([jobs.PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})})
+    return subprocess.run([jobs.PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **(env or {})})
 
 
 def config(*args, env=None):
@@ -39,7 +41,8 @@ def test_without_a_process_the_defaults_and_this_environment_are_shown():
     text = probe("config").stdout
     assert all(name in text for name in SETTINGS) and "default" in text and "40MB  (default)" in text
     archive = config(env={"PROBING_ARCHIVE": "/data/a", "XDG_DATA_HOME": "/data/x"})["probing.archive"]
-    assert (archive["value"], archive["default_value"], archive["origin"]) == ("/data/a", "/data/x/probing/archive", "environment")
+    assert (archive["value"], archive["default_value"],
+            archive["origin"]) == ("/data/a", "/data/x/probing/archive", "environment")
     assert config(env={"PROBING_ARCHIVE": "none"})["probing.archive"]["value"] == "none"
     done = probe("config", "probing.archive=/data/a")
     assert done.returncode == 2 and "PROBING_ARCHIVE=/data/a" in done.stderr
@@ -49,8 +52,10 @@ def test_without_a_process_the_defaults_and_this_environment_are_shown():
 
 
 @pytest.mark.parametrize("word, said", [
-    ("probing.sample_rat=0.5", "did you mean probing.sample_rate?"), ("retention_day", "did you mean probing.retention_days?"),
-    ("quux", "(probing config lists them)"), ("probing.sample_rate=2", "a share from 0.0001 to 1"), ("probing.sample_rate=", "a share"),
+    ("probing.sample_rat=0.5", "did you mean probing.sample_rate?"),
+    ("retention_day", "did you mean probing.retention_days?"),
+    ("quux", "(probing config lists them)"), ("probing.sample_rate=2", "a share from 0.0001 to 1"),
+    ("probing.sample_rate=", "a share"),
     ("probing.max_memory=1", "a size from 2MB to 1TB"), ("probing.compression=fast", "zstd, snappy, gzip or none"),
     ("probing.retention_days=never", "days from 0.01 to 3650"), ("probing.redact=a b;c", "words of letters")])
 def test_what_is_wrong_is_said_with_what_is_allowed(word, said):
@@ -67,29 +72,32 @@ def test_settings_of_a_running_process_are_changed_several_at_once_or_none():
         assert probe(job.pid, "config", "probing.compression=none", "probing.max_memory=1").returncode == 2
         shown = config(job.pid)
         assert {name: (row["value"], row["origin"]) for name, row in shown.items() if row["origin"] != "default"} == {
-            "probing.sample_rate": ("0.2", "environment"), "probing.max_memory": ("8MB", "command"), "probing.compression": ("gzip", "command")}
+            "probing.sample_rate": ("0.2", "environment"), "probing.max_memory": ("8MB", "command"),
+            "probing.compression": ("gzip", "command")}
         in_sql = {row["name"]: row["value"] for row in rows(job.pid, "SELECT * FROM probing.config")}
         assert in_sql == {name: row["value"] for name, row in shown.items()}
         os.kill(job.pid, signal.SIGSTOP)  # no thread of the process needs to answer
         assert config(job.pid)["probing.max_memory"]["value"] == "8MB"
         os.kill(job.pid, signal.SIGKILL)
         job.process.wait()
-        assert config(job.pid) == {name: {**row, "target": config(job.pid)[name]["target"]} for name, row in shown.items()}
+        assert config(job.pid) == {name: {**row, "target": config(job.pid)[name]["target"]}
+                                   for name, row in shown.items()}
         done = probe(job.pid, "config", "probing.max_memory=1GB")
         assert done.returncode == 1 and "has ended" in done.stderr
 
 
 def test_the_sample_rate_is_what_is_sampled_with():
     with jobs.python() as job:
-        for env, set_there, rate in (({}, None, "100"), ({"PROBING_SAMPLE_RATE": "0.05"}, None, "50"), ({}, "probing.sample_rate=0.02", "20"),
+        for env, set_there, rate in (({}, None, "100"), ({"PROBING_SAMPLE_RATE": "0.05"}, None, "50"),
+                                     ({}, "probing.sample_rate=0.02", "20"),
                                      ({"PROBING_SAMPLE_RATE": "0.05"}, None, "20")):
             if set_there:
                 assert probe(job.pid, "config", set_there).returncode == 0
             assert f" at {rate} Hz" in probe(job.pid, "record", "--duration", "0.5", env=env).stdout
         assert " at 200 Hz" in probe(job.pid, "record", "--duration", "0.5", "--rate", "200").stdout
         # One that runs goes on at the rate that is set meanwhile.
-        recorder = subprocess.Popen([jobs.PROGRAM, "-t", str(job.pid), "record", "--duration", "4"], stdout=subprocess.PIPE,
-                                    stderr=subprocess.DEVNULL, text=True)
+        recorder = subprocess.Popen([jobs.PROGRAM, "-t", str(job.pid), "record", "--duration", "4"],
+                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         time.sleep(0.7)
         assert probe(job.pid, "config", "probing.sample_rate=0.04").returncode == 0
         assert " at 40 Hz" in recorder.communicate(timeout=30)[0] and recorder.returncode == 0

@@ -31,16 +31,20 @@ def test_a_process_in_a_container_is_probed_like_any_other(name, program):
         assert probe(target.pid, "eval", "print(loss)").stdout == "2.5\n"
         assert probe(target.pid, "eval", "import os; os.getpid()").stdout == "1\n", "it is process 1 in there"
         row = next(row for row in json.loads(probe("list", "--format", "json").stdout) if row["pid"] == target.pid)
-        assert row["state"] == "probed" and row["rank"] == "4" and row["python"].startswith(program.rpartition("python")[2])
+        assert row["state"] == "probed"
+        assert row["rank"] == "4"
+        assert row["python"].startswith(program.rpartition("python")[2])
         assert "memory_usage" in probe(target.pid, "tables").stdout
         started = open(f"/proc/{target.pid}/stat").read().rpartition(")")[2].split()[19]
         inside = f"{os.stat(f'/proc/{target.pid}/ns/pid').st_ino}-1-{started}"
-        runs = [path for place in ("dev/shm", "tmp", "var/tmp") for path in (target.root / place).glob(f"probing-0/{inside}")]
+        runs = [path for place in ("dev/shm", "tmp", "var/tmp")
+                for path in (target.root / place).glob(f"probing-0/{inside}")]
         assert len(runs) == 1, "the run directory is in the target's own view"
         assert probe(target.pid, "detach").returncode == 0
         assert not (runs[0] / "control").exists()
         done = probe(target.pid, "query", "--format", "csv", "SELECT count(*) > 0 AS n FROM memory_usage")
-        assert done.stdout.split()[1] == "true" and "not probed any more" in done.stderr, "what it recorded is read in its view"
+        assert done.stdout.split()[1] == "true", "what it recorded is read in its view"
+        assert "not probed any more" in done.stderr, "what it recorded is read in its view"
         assert target.alive()
 
 
@@ -57,7 +61,8 @@ def test_a_held_gil_is_named_there_too(name, program):
 @pytest.fixture(scope="module")
 def musl_program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("musl")
-    (folder / "sleeper.c").write_text('#include <stdio.h>\n#include <unistd.h>\nint main(void) { puts("ready"); fflush(stdout); for (;;) sleep(1); }\n')
+    (folder / "sleeper.c").write_text('#include <stdio.h>\n#include <unistd.h>\n'
+                                      'int main(void) { puts("ready"); fflush(stdout); for (;;) sleep(1); }\n')
     subprocess.run(["musl-gcc", "-O1", "-o", folder / "sleeper", folder / "sleeper.c"], check=True)
     return folder / "sleeper"
 
@@ -76,9 +81,10 @@ def test_a_musl_program_gets_the_agent_made_for_it(musl_program):
 
 
 def test_the_agents_ask_for_old_symbols_only(top):
-    text = subprocess.run(["objdump", "-T", top / "build/release/lib/probing/libprobing-glibc.so"], stdout=subprocess.PIPE,
-                          universal_newlines=True, check=True).stdout
-    versions = {tuple(map(int, word[6:].rstrip(")").split("."))) for line in text.splitlines() for word in line.replace("(", "").split()
+    text = subprocess.run(["objdump", "-T", top / "build/release/lib/probing/libprobing-glibc.so"],
+                          stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout
+    versions = {tuple(map(int, word[6:].rstrip(")").split("."))) for line in text.splitlines()
+                for word in line.replace("(", "").split()
                 if word.startswith("GLIBC_")}
     print(sorted(versions))
     assert versions and max(versions) <= (2, 17)

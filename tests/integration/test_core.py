@@ -64,7 +64,8 @@ def kernel_core(command, folder, cwd=None):
         pytest.skip(f"cores go elsewhere here: core_pattern is {pattern}")
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
         pytest.skip("cores are limited here (ulimit -H -c)")
-    subprocess.run(command, cwd=cwd or folder, preexec_fn=limit, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(command, cwd=cwd or folder, preexec_fn=limit, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                   check=False)
     core, = folder.glob("core*")
     return core
 
@@ -72,7 +73,8 @@ def kernel_core(command, folder, cwd=None):
 def gcore(pid, folder):
     if not shutil.which("gcore"):
         pytest.skip("gcore is not installed (Debian: gdb)")
-    subprocess.run(["gcore", "-o", str(folder / "live"), str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    subprocess.run(["gcore", "-o", str(folder / "live"), str(pid)], stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL, check=True)
     return folder / f"live.{pid}"
 
 
@@ -106,10 +108,12 @@ def test_what_a_crash_left_is_read(interpreter, script, tmp_path):
     assert process["verdict"].endswith('"MainThread": there is no memory at 0xdead0')
     assert dead["gil"] and dead["state"] == "died of SIGSEGV" and dead["tid"] == process["pid"] == process["died_in"]
     assert names(dead) == ["string_at", "inner", "outer", "<module>"]
-    assert [f["line"] for f in dead["frames"][1:]] == [line_of("string_at"), line_of("inner(7"), line_of("outer()", PROGRAM.replace("def outer()", ""))]
+    assert [f["line"] for f in dead["frames"][1:]] == [line_of("string_at"), line_of("inner(7"),
+                                                       line_of("outer()", PROGRAM.replace("def outer()", ""))]
     assert dead["frames"][1]["locals"] == {"count": "7", "table": "{'k': 2.5}", "text": "'hello \u20ac'"}
     assert names(waits)[0] == "worker" and waits["name"] == "sleeper" and not waits["gil"]
-    assert waits["syscall"] in ("clock_nanosleep", "select", "pselect6") and waits["frames"][0]["locals"]["label"] == "'w\u20acw\u20ac'"
+    assert waits["syscall"] in ("clock_nanosleep", "select", "pselect6")
+    assert waits["frames"][0]["locals"]["label"] == "'w\u20acw\u20ac'"
     # The native frames lead from the fault to the call in Python.
     merged = [f["function"] for f in dead["stack"]]
     assert "strlen" in (merged[0] or "") and merged.index("string_at") < merged.index("inner") < merged.index("outer")
@@ -123,7 +127,8 @@ def test_a_core_of_a_live_process_is_what_backtrace_shows(interpreter, script, t
     process = stacks(core)
     assert process["pid"] == job.pid and process["python"] == live["python"] and "signal" not in process
     shown = [{key: thread[key] for key in ("tid", "name", "syscall", "frames", "gil")} for thread in process["threads"]]
-    assert shown == [{key: thread[key] for key in ("tid", "name", "syscall", "frames", "gil")} for thread in live["threads"]]
+    assert shown == [{key: thread[key] for key in ("tid", "name", "syscall", "frames", "gil")}
+                     for thread in live["threads"]]
 
 
 @pytest.mark.timeout(300)
@@ -218,7 +223,8 @@ time.sleep(1000)
 
 @pytest.mark.timeout(120)
 def test_a_torch_process(needs_torch, tmp_path):
-    code = "import torch, ctypes\ndef step(x):\n    ctypes.string_at(16)\nprint('ready', flush=True)\nstep(torch.ones(3, 4))\n"
+    code = ("import torch, ctypes\ndef step(x):\n    ctypes.string_at(16)\nprint('ready', flush=True)\n"
+            "step(torch.ones(3, 4))\n")
     (tmp_path / "train.py").write_text(code)
     core = kernel_core([str(jobs.TOP / "build/venv/bin/python"), "train.py"], tmp_path)
     process = stacks(core, "--locals", "--native")
@@ -240,7 +246,10 @@ def test_what_is_no_core_is_refused_in_one_line(make, says, tmp_path):
     path = tmp_path / "x"
     make(path)
     done = probe("core", path)
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == "", done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert says in done.stderr, done.stderr
 
 
 def test_calls_that_are_wrong(tmp_path):

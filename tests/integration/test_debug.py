@@ -1,4 +1,5 @@
-"""debug: a client of the Debug Adapter Protocol stops the program at places and looks, on every interpreter; the program is unharmed."""
+"""debug: a client of the Debug Adapter Protocol stops the program at places and looks, on every interpreter; the
+program is unharmed."""
 import contextlib
 import os
 import socket
@@ -41,8 +42,9 @@ def source_of_main(client):
 
 def state(job):
     """What a debugger would leave behind."""
-    code = "import sys, threading; print(sys.gettrace(), threading._trace_hook, [sys.monitoring.get_tool(n) for n in range(6)] " \
-           "if hasattr(sys, 'monitoring') else [])"
+    code = ("import sys, threading; print(sys.gettrace(), threading._trace_hook, [sys.monitoring.get_tool(n) for n "
+            "in range(6)] "
+            "if hasattr(sys, 'monitoring') else [])")
     return probe(job.pid, "eval", code).stdout
 
 
@@ -64,12 +66,15 @@ def test_a_breakpoint_stops_and_a_local_is_assigned(python):
     with program(python, COUNTING) as job, Client(debug_address(job)) as client:
         stop, source = source_of_main(client)
         assert stop["reason"] == "pause" and stop["threadId"] == 1 and stop["allThreadsStopped"] is False
-        shift = next(each for each in stop["frames"] if each["name"] == "<module>")["line"] - line_of(COUNTING, "train(Model())")
-        told = client.ask("setBreakpoints", source=source, breakpoints=[{"line": line_of(COUNTING, "time.sleep") + shift, "condition": "step % 3 == 0"}])
+        shift = next(each for each in stop["frames"]
+                     if each["name"] == "<module>")["line"] - line_of(COUNTING, "train(Model())")
+        told = client.ask("setBreakpoints", source=source,
+                          breakpoints=[{"line": line_of(COUNTING, "time.sleep") + shift, "condition": "step % 3 == 0"}])
         assert told["breakpoints"][0]["verified"], told
         client.go(stop)
         stop = client.stopped()
-        assert (stop["reason"], stop["hitBreakpointIds"], stop["frames"][0]["name"]) == ("breakpoint", [told["breakpoints"][0]["id"]], "train")
+        assert (stop["reason"], stop["hitBreakpointIds"],
+                stop["frames"][0]["name"]) == ("breakpoint", [told["breakpoints"][0]["id"]], "train")
         frame = stop["frames"][0]
         found, number = client.locals(frame)
         step = int(found["step"]["value"])
@@ -81,7 +86,8 @@ def test_a_breakpoint_stops_and_a_local_is_assigned(python):
         stop = client.stopped()
         found, number = client.locals(stop["frames"][0])
         assert int(found["step"]["value"]) == step + 3
-        assert client.ask("setVariable", variablesReference=number, name="stop", value="'ha' + 'nd'")["value"] == "'hand'"
+        assert client.ask("setVariable", variablesReference=number, name="stop",
+                          value="'ha' + 'nd'")["value"] == "'hand'"
         client.ask("disconnect")
         ends(job, "stopped by")
         assert "stopped by hand None True" in job.output, job.output
@@ -89,8 +95,8 @@ def test_a_breakpoint_stops_and_a_local_is_assigned(python):
 
 @EVERY
 def test_steps(python):
-    """Into a function, a generator, a coroutine, a callback of C and out of an exception, with a local assigned in each that the program uses;
-    over all of them; out."""
+    """Into a function, a generator, a coroutine, a callback of C and out of an exception, with a local assigned in each
+    that the program uses; over all of them; out."""
     lines = STEPS.splitlines()
     with program(python, STEPS) as job, Client(debug_address(job)) as client:
         client.stop_at(job.script, line_of(STEPS, "seen = []"))
@@ -102,7 +108,8 @@ def test_steps(python):
             seen.append(lines[stop["frames"][0]["line"] - 1].strip())
             if seen[-1] in ASSIGNED:
                 name, _, value = ASSIGNED[seen[-1]].partition(" = ")
-                client.ask("setVariable", variablesReference=client.locals(stop["frames"][0])[1], name=name, value=value)
+                client.ask("setVariable", variablesReference=client.locals(stop["frames"][0])[1], name=name,
+                           value=value)
         assert STEPPED <= set(seen), seen
         while stop["reason"] != "breakpoint":
             client.go(stop)
@@ -158,7 +165,8 @@ def test_next_stays_with_a_coroutine(tmp_path, python):
         for _ in range(6):
             client.go(stop, "next")
             stop = client.stopped()
-            seen.append((stop["frames"][0]["name"].rpartition(".")[2], AWAITS.splitlines()[stop["frames"][0]["line"] - 1].strip()))
+            seen.append((stop["frames"][0]["name"].rpartition(".")[2],
+                         AWAITS.splitlines()[stop["frames"][0]["line"] - 1].strip()))
         assert {name for name, _ in seen} == {"train"} and ("train", "after = step") in seen, seen
         assert int(client.value("step", stop["frames"][0])) in (first + 1, first + 2)
         client.ask("disconnect")
@@ -224,7 +232,8 @@ def test_log_points_hit_counts_and_functions(tmp_path, python):
         assert texts[0]["output"] == "n=%d {} %d\n" % (values[0], values[0] + 1) and texts[0]["line"] == at
         client.stop_at(path, at, hitCondition=">= 5")
         client.stopped()
-        told = client.stop_at(path, {"line": at, "condition": "n +"}, {"line": at, "hitCondition": "many"}, {"line": at, "logMessage": "{n"}, {"line": 9999})
+        told = client.stop_at(path, {"line": at, "condition": "n +"}, {"line": at, "hitCondition": "many"},
+                              {"line": at, "logMessage": "{n"}, {"line": 9999})
         assert [each["verified"] for each in told] == [False] * 4 and all(each["message"] for each in told)
         client.ask("setFunctionBreakpoints", breakpoints=[{"name": "helper", "condition": "n % 2"}])
         stop = {"threadId": 1}
@@ -267,7 +276,8 @@ while True:
 @ALL
 def test_code_that_is_loaded_later_stops_and_other_threads_go_on(tmp_path, python):
     other = tmp_path / "loaded_later.py"
-    other.write_text("def work():\n    import threading\n    thread = threading.Thread(target=inside)\n    thread.start()\n    thread.join()\n"
+    other.write_text("def work():\n    import threading\n    thread = threading.Thread(target=inside)\n"
+                     "    thread.start()\n    thread.join()\n"
                      "    print('joined', flush=True)\n\ndef inside():\n    value = 1\n    return value\n")
     with script(tmp_path, LATER % str(tmp_path), python) as (job, _), Client(debug_address(job)) as client:
         told = client.stop_at(other, 8)
@@ -336,19 +346,29 @@ def test_values_are_told_in_pages_and_tensors_by_their_shape(tmp_path):
         client.stop_at(path, line_of(VALUES, "time.sleep"))
         stop = client.stopped()
         found, number = client.locals(stop["frames"][0])
-        assert found["big"]["indexedVariables"] == 100000 and found["big"]["value"].endswith("... 99988 more]") and len(found["big"]["value"]) < 100
-        part = client.ask("variables", variablesReference=found["big"]["variablesReference"], filter="indexed", start=99990, count=5)["variables"]
-        assert [(each["name"], each["value"], each["evaluateName"]) for each in part][:2] == [("[99990]", "99990", "big[99990]"), ("[99991]", "99991", "big[99991]")]
+        assert found["big"]["indexedVariables"] == 100000
+        assert found["big"]["value"].endswith("... 99988 more]")
+        assert len(found["big"]["value"]) < 100
+        part = client.ask("variables", variablesReference=found["big"]["variablesReference"], filter="indexed",
+                          start=99990, count=5)["variables"]
+        assert [(each["name"], each["value"], each["evaluateName"])
+                for each in part][:2] == [("[99990]", "99990", "big[99990]"), ("[99991]", "99991", "big[99991]")]
         assert len(part) == 5
-        part = client.ask("variables", variablesReference=found["table"]["variablesReference"], filter="indexed", start=4999, count=100)["variables"]
-        assert [(each["name"], each["value"], each["evaluateName"]) for each in part] == [("['key 4999']", "4999", "table['key 4999']")]
-        assert found["loud"]["value"] == "<Loud whose repr raises RuntimeError>" and client.wait("output")["output"] == "loud"
-        assert [each["name"] for each in client.ask("variables", variablesReference=found["slots"]["variablesReference"])["variables"]] == ["a"]
+        part = client.ask("variables", variablesReference=found["table"]["variablesReference"], filter="indexed",
+                          start=4999, count=100)["variables"]
+        assert [(each["name"], each["value"], each["evaluateName"])
+                for each in part] == [("['key 4999']", "4999", "table['key 4999']")]
+        assert found["loud"]["value"] == "<Loud whose repr raises RuntimeError>"
+        assert client.wait("output")["output"] == "loud"
+        assert [each["name"] for each in client.ask("variables",
+                                                    variablesReference=found["slots"]["variablesReference"])[
+                                                        "variables"]] == ["a"]
         assert len(found["text"]["value"]) < 500 and found["nested"]["value"] == "[[<list of 1>]]"
         assert len(client.value("text", stop["frames"][0], "clipboard")) == 10002
         if found["tensor"]["type"] != "NoneType":
             assert found["tensor"]["value"] == "<Tensor shape=(3, 4) dtype=float32 device=cpu>"
-        client.ask("setVariable", variablesReference=found["table"]["variablesReference"], name="['key 7']", value="'seven'")
+        client.ask("setVariable", variablesReference=found["table"]["variablesReference"], name="['key 7']",
+                   value="'seven'")
         client.ask("setVariable", variablesReference=found["slots"]["variablesReference"], name="a", value="[1, 2]")
         client.ask("setExpression", expression="big[5]", value="-5", frameId=stop["frames"][0]["id"])
         assert client.value("table['key 7'], slots.a, big[5]", stop["frames"][0]) == "('seven', [1, 2], -5)"
@@ -368,7 +388,8 @@ def test_code_that_runs_for_ever_is_interrupted(tmp_path):
         client.stop_at(path, line_of(COUNTING, "time.sleep"))
         stop = client.stopped()
         frame = stop["frames"][0]
-        assert client.value("print('to me', step > 0)", frame) == "" and client.wait("output")["output"] == "to me True\n"
+        assert client.value("print('to me', step > 0)", frame) == ""
+        assert client.wait("output")["output"] == "to me True\n"
         first = client.send("evaluate", expression="while True: pass", frameId=frame["id"], context="repl")
         assert len(client.ask("threads")["threads"]) == 1, "the client is served meanwhile"
         client.ask("cancel", requestId=first)
@@ -499,7 +520,9 @@ def test_what_is_refused(tmp_path):
         assert job.output == "ready\n"
 
 
-@pytest.mark.parametrize("python", sorted({INTERPRETERS[0], *[path for path in INTERPRETERS if version_of(path) < (3, 12)][-1:], INTERPRETERS[-1]}, key=version_of),
+@pytest.mark.parametrize("python", sorted({INTERPRETERS[0],
+                                           *[path for path in INTERPRETERS if version_of(path) < (3, 12)][-1:],
+                                           INTERPRETERS[-1]}, key=version_of),
                          ids=interpreter_id)
 def test_traces_watches_and_log_points_go_on_beside_it(tmp_path, python):
     """Before 3.12 there is one trace function, and all of them stand on it."""
@@ -509,7 +532,8 @@ def test_traces_watches_and_log_points_go_on_beside_it(tmp_path, python):
         with Client(debug_address(job)) as client:
             client.stop_at(path, line_of(COUNTING, "total += helper(step)"))
             stop = client.stopped()
-            assert probe(job.pid, "trace", "helper").returncode == 0 and probe(job.pid, "watch", "doubled@helper").returncode == 0
+            assert probe(job.pid, "trace", "helper").returncode == 0
+            assert probe(job.pid, "watch", "doubled@helper").returncode == 0
             step = int(client.value("step", stop["frames"][0]))
             for _ in range(3):  # over the call of helper, and to the breakpoint again
                 client.go(stop, "next")
@@ -519,9 +543,12 @@ def test_traces_watches_and_log_points_go_on_beside_it(tmp_path, python):
                 stop = client.stopped()
                 assert stop["reason"] == "breakpoint"
             client.ask("disconnect")
-        for table, column, value in (("break_hits", "message", f"n={step + 2}"), ("variables", "new", str(2 * step + 4))):
-            jobs.wait_until(lambda: rows(job, f"SELECT {column} AS it FROM python.{table} WHERE {column} = '{value}'"), what=table)
-        jobs.wait_until(lambda: rows(job, "SELECT count(*) AS n FROM python.trace_event WHERE name LIKE '%helper%'")[0]["n"] > 3, what="calls")
+        for table, column, value in (("break_hits", "message", f"n={step + 2}"),
+                                     ("variables", "new", str(2 * step + 4))):
+            jobs.wait_until(lambda: rows(job, f"SELECT {column} AS it FROM python.{table} WHERE {column} = '{value}'"),
+                            what=table)
+        jobs.wait_until(lambda: rows(job, "SELECT count(*) AS n FROM python.trace_event WHERE name "
+                                          "LIKE '%helper%'")[0]["n"] > 3, what="calls")
         for command in ("break", "trace", "watch"):
             assert probe(job.pid, command, "--stop").returncode == 0
         jobs.wait_until(lambda: is_clean(state(job)), what="the end of all hooks")
@@ -543,7 +570,8 @@ def test_a_trace_function_of_the_program_stays(tmp_path):
 
 
 def test_signal_handlers_of_the_program_run_while_it_stands(tmp_path):
-    code = "import signal\nclass Stop(Exception): pass\ndef handle(*_): raise Stop\nsignal.signal(signal.SIGUSR1, handle)\n" + COUNTING.replace(
+    code = ("import signal\nclass Stop(Exception): pass\ndef handle(*_): raise Stop\n"
+            "signal.signal(signal.SIGUSR1, handle)\n") + COUNTING.replace(
         "train(Model())", "try: train(Model())\nexcept Stop: print('stopped by a signal', flush=True)")
     for python in (INTERPRETERS[0], INTERPRETERS[-1]):
         with script(tmp_path, code, python) as (job, path), Client(debug_address(job)) as client:
@@ -571,7 +599,8 @@ def test_50_rounds(tmp_path):
 
 @EVERY
 def test_an_exception_is_read_by_its_type(python):
-    """With the filters for exceptions no code of a class of the program runs: not its __getattribute__, not that of its metaclass, not __str__."""
+    """With the filters for exceptions no code of a class of the program runs: not its __getattribute__, not that of its
+    metaclass, not __str__."""
     code = """
 import time
 ran = []

@@ -1,4 +1,5 @@
-"""The commands on the task pages of docs/ run as they stand on a real job, and the tables on them have the columns that are shown."""
+"""The commands on the task pages of docs/ run as they stand on a real job, and the tables on them have the columns that
+are shown."""
 import os
 import re
 import shutil
@@ -70,7 +71,8 @@ def page(name):
 
 
 def steps(content):
-    """(command, the first line of what it prints on the page or None) of each command line in the code blocks of a page."""
+    """(command, the first line of what it prints on the page or None) of each command line in the code blocks of a
+    page."""
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```", content, re.M | re.S):
         if language:
             continue
@@ -83,7 +85,8 @@ def steps(content):
 
 
 class Place:
-    """The job, a folder to work in, and a runtime folder of our own, so that its service and cluster are nobody else's."""
+    """The job, a folder to work in, and a runtime folder of our own, so that its service and cluster are nobody
+    else's."""
 
     def __init__(self, job, folder, mark):
         self.job, self.folder, self.mark, self.address, self.token = job, folder, mark, "", ""
@@ -99,18 +102,23 @@ class Place:
     def written(self, command):
         """The command for this job: its pid, this folder's names, free ports, short times."""
         for pattern, instead in (
-                (r"(-t|--from) \d{4}\b", rf"\1 {self.job.pid}"), (r"-t \w+\.py --all", f"-t {self.folder}/train.py --all"),
-                (r"train\.py:\d+", f"train.py:{LINE}"), (r"-d \d+", "-d 1"), (r"flamegraph -o", "flamegraph -d 1 -o"), (r"\btop\b", "top --count 1"),
+                (r"(-t|--from) \d{4}\b", rf"\1 {self.job.pid}"), (r"-t \w+\.py --all",
+                                                                  f"-t {self.folder}/train.py --all"),
+                (r"train\.py:\d+", f"train.py:{LINE}"), (r"-d \d+", "-d 1"), (r"flamegraph -o", "flamegraph -d 1 -o"),
+            (r"\btop\b", "top --count 1"),
                 (r"serve --background 127.0.0.1:7070", "serve --background"), (r"step > 597", "step > 0"),
                 (r"(?:node7|127\.0\.0\.1):7070", self.address), (r"0\.0\.0\.0:5678", "127.0.0.1:0"),
-                (r"--archive ~\S+", "--archive archive"), (r"cluster attach --(here|slurm \d+)", f"cluster attach --here --match DOCS_JOB={self.mark}"),
+                (r"--archive ~\S+", "--archive archive"), (r"cluster attach --(here|slurm \d+)",
+                                                           f"cluster attach --here --match DOCS_JOB={self.mark}"),
                 (r"^curl ", "curl -sS -m 10 ")):
             command = re.sub(pattern, instead, command)
         return command
 
     def run(self, command):
-        done = subprocess.run(["bash", "-c", self.written(command)], cwd=self.folder, env={**self.env, "PROBING_TOKEN": self.token},
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60 * jobs.SLOW)
+        done = subprocess.run(["bash", "-c", self.written(command)], cwd=self.folder,
+                              env={**self.env, "PROBING_TOKEN": self.token},
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=60 * jobs.SLOW)
         served = re.search(r"http://([\d.:]+)/\?token=(\w+)", done.stdout)
         if served:
             self.address, self.token = served[1], served[2]
@@ -125,9 +133,12 @@ def place(tmp_path_factory):
     mark = uuid.uuid4().hex
     with ExitStack() as ranks:
         # Both at once: each waits for the other. A rank that is ready has made a step.
-        first, second = [ranks.enter_context(jobs.start(sys.executable, folder / "train.py", folder / "store", cwd=folder,
-                                                        env={"RANK": str(rank), "WORLD_SIZE": "2", "DOCS_JOB": mark})) for rank in range(2)]
-        jobs.wait_until(lambda: "ready" in first.output and "ready" in second.output or not (first.alive() and second.alive()), 150, "the first step")
+        first, second = [ranks.enter_context(jobs.start(sys.executable, folder / "train.py", folder / "store",
+                                                        cwd=folder,
+                                                        env={"RANK": str(rank), "WORLD_SIZE": "2", "DOCS_JOB": mark}))
+                         for rank in range(2)]
+        jobs.wait_until(lambda: "ready" in first.output and "ready" in second.output
+                        or not (first.alive() and second.alive()), 150, "the first step")
         place = Place(first, folder, mark)
         everyone = f"probing -t {folder}/train.py --all"
         for command in ("inject", "archive --once --to archive"):
@@ -145,7 +156,8 @@ def test_the_commands_of_a_page_do_what_it_says(place, name):
         if any(part in command for part in NOT_RUN) or command.startswith("curl") and not shutil.which("curl"):
             continue
         done, until = place.run(command), time.monotonic() + 20
-        while done.returncode != 0 and " query " in command and time.monotonic() < until:  # the next step fills what was switched on
+        # the next step fills what was switched on
+        while done.returncode != 0 and " query " in command and time.monotonic() < until:
             time.sleep(0.5)
             done = place.run(command)
         assert done.returncode == 0, f"{place.written(command)}\n{done.stdout}{done.stderr}"

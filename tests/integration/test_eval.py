@@ -62,9 +62,11 @@ def test_a_held_gil_is_an_error_that_names_the_holder(interpreter, where, start)
         assert done.returncode == 1 and time.monotonic() - begun < 3
         assert "the GIL could not be had within 0.5 s" in done.stderr
         tids = {name: int(tid) for tid in os.listdir(f"/proc/{job.pid}/task")
-                for name in ["main thread" if int(tid) == job.pid else open(f"/proc/{job.pid}/task/{tid}/comm").read().strip()]
+                for name in ["main thread" if int(tid) == job.pid
+                             else open(f"/proc/{job.pid}/task/{tid}/comm").read().strip()]
                 if not name.startswith("probing")}
-        holder = tids["main thread"] if where == "main thread" else next(tid for name, tid in tids.items() if name != "main thread")
+        holder = tids["main thread"] if where == "main thread" else next(
+            tid for name, tid in tids.items() if name != "main thread")
         assert f"held by thread {holder} (" in done.stderr, done.stderr
         # While it is stuck, everything that needs no GIL answers.
         assert probe(job.pid, "config").returncode == 0
@@ -91,7 +93,8 @@ print("end", flush=True)
 """
     with jobs.python(code, interpreter=interpreter, flags=["-S"]) as job:
         assert probe(job.pid, "eval", "mine").stdout == "42\n"
-        assert probe(job.pid, "eval", "import logging, threading; threading.main_thread() is threading.current_thread()").stdout == "False\n"
+        assert probe(job.pid, "eval", "import logging, threading; threading.main_thread() is "
+                                      "threading.current_thread()").stdout == "False\n"
         assert job.process.wait(timeout=10) == 0
         assert job.output.split() == ["ready", "ran", "end"], job.output
 
@@ -109,7 +112,8 @@ def test_values_and_output_come_as_they_are(job):
 
 
 def test_output_arrives_while_the_code_runs(job):
-    process = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time\nprint('first')\ntime.sleep(2)\nprint('second')"],
+    process = subprocess.Popen([str(jobs.PROGRAM), str(
+        job.pid), "eval", "import time\nprint('first')\ntime.sleep(2)\nprint('second')"],
                                stdout=subprocess.PIPE, universal_newlines=True)
     begun = time.monotonic()
     assert process.stdout.readline() == "first\n"
@@ -126,7 +130,8 @@ def test_a_program_s_own_output_stays_its_own():
         assert "tick" in job.output and "mine" not in job.output
         before = job.output.count("tick")
         jobs.wait_until(lambda: job.output.count("tick") > before + 3, what="printing afterwards")
-        assert probe(job.pid, "eval", "type(sys.stdout).__name__").stdout == "'_Router'\n", "while an eval runs that calls something"
+        assert probe(job.pid, "eval",
+                     "type(sys.stdout).__name__").stdout == "'_Router'\n", "while an eval runs that calls something"
         assert probe(job.pid, "eval", "sys.stdout.name, sys.stdout is sys.__stdout__").stdout == "('<stdout>', True)\n"
 
 
@@ -135,7 +140,8 @@ def test_exceptions_come_back_with_status_1_and_leave_the_program_alone(job):
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("Traceback") and done.stderr.rstrip().endswith("ZeroDivisionError: division by zero")
     lines = code_of(job, "import traceback; 1/0").stderr.splitlines()
-    assert not set(lines[-2]) <= set(" ~^") or lines[-3][lines[-2].index("^")] == "/", "marks stand below what they mark"
+    assert not set(lines[-2]) <= set(" ~^") or lines[-3][lines[-2].index("^")] == "/", (
+        "marks stand below what they mark")
     assert code_of(job, "def").returncode == 1
     assert "SyntaxError" in code_of(job, "def").stderr
     for leave in ("exit(0)", "raise SystemExit(0)", "import _thread; _thread.exit()"):
@@ -154,7 +160,8 @@ def test_assignments_reach_the_program(job):
 
 
 def test_only_the_user_s_code_is_on_the_stack(job):
-    done = probe(job.pid, "execute", "import sys, traceback; traceback.print_stack(file=sys.stderr)")  # print_stack() alone is of the program
+    # print_stack() alone is of the program
+    done = probe(job.pid, "execute", "import sys, traceback; traceback.print_stack(file=sys.stderr)")
     assert done.returncode == 0 and done.stderr.count("File ") == 1 and "print_stack" in done.stderr
 
 
@@ -165,8 +172,8 @@ def test_execute_takes_a_file_stdin_or_code(job, tmp_path):
     assert done.returncode == 1 and done.stdout.endswith("__main__\n")
     assert f'File "{script}", line 4' in done.stderr and "raise ValueError('here')" in done.stderr
     with open(script) as stdin:
-        done = subprocess.run([jobs.PROGRAM, str(job.pid), "execute", "-"], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              universal_newlines=True)
+        done = subprocess.run([jobs.PROGRAM, str(job.pid), "execute", "-"], stdin=stdin, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True)
     assert done.returncode == 1 and 'File "<stdin>", line 4' in done.stderr
     done = probe(job.pid, "execute", tmp_path / "missing.py")
     assert done.returncode == 1 and "missing.py cannot be read: No such file" in done.stderr
@@ -180,7 +187,8 @@ def stop_flag(job):
     return code_of(job, "import __main__; getattr(__main__, 'stopped', None)").stdout.strip()
 
 
-# Not `while True: pass`: in CPython 3.11 and 3.12 the jump back is outside the try block's range, for a real Ctrl-C too.
+# Not `while True: pass`: in CPython 3.11 and 3.12 the jump back is outside the try block's range, for a real Ctrl-C
+# too.
 def test_a_stopped_process_is_an_error_at_once_with_the_reason():
     with jobs.python() as job:
         assert jobs.probe(job.pid, "eval", "1").returncode == 0
@@ -188,24 +196,30 @@ def test_a_stopped_process_is_an_error_at_once_with_the_reason():
         for command in (["eval", "1"], ["config", "probing.sample_rate=0.5"], ["detach"]):
             began = time.monotonic()
             done = jobs.probe(job.pid, *command)
-            assert done.returncode == 1 and f"process {job.pid} is stopped by a signal (kill -CONT {job.pid} lets it go on)" in done.stderr, done.stderr
+            assert done.returncode == 1, done.stderr
+            said = f"process {job.pid} is stopped by a signal (kill -CONT {job.pid} lets it go on)"
+            assert said in done.stderr, done.stderr
             assert time.monotonic() - began < 2, command
         os.kill(job.pid, signal.SIGCONT)
         assert jobs.probe(job.pid, "eval", "1+1").stdout == "2\n"
 
 
 def test_a_failure_of_our_own_part_names_the_exception_also_without_a_text():
-    code = "import builtins, time\ndef broken(*_, **__):\n    raise MemoryError\nbuiltins.__build_class__ = broken\nprint('ready', flush=True)\ntime.sleep(600)"
+    code = ("import builtins, time\ndef broken(*_, **__):\n    raise MemoryError\nbuiltins.__build_class__ = broken\n"
+            "print('ready', flush=True)\ntime.sleep(600)")
     with jobs.python(code) as job:
         done = jobs.probe(job.pid, "eval", "1")
-        assert done.returncode == 1 and done.stderr.endswith("the part of probing that runs Python code failed: MemoryError\n"), done.stderr
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.endswith("the part of probing that runs Python code failed: MemoryError\n"), done.stderr
 
 
-LOOP = "import __main__, time\n__main__.stopped = None\ntry:\n    while True: time.sleep(0.001)\nexcept KeyboardInterrupt:\n    __main__.stopped = 'yes'\n    raise"
+LOOP = ("import __main__, time\n__main__.stopped = None\ntry:\n    while True: time.sleep(0.001)\n"
+        "except KeyboardInterrupt:\n    __main__.stopped = 'yes'\n    raise")
 
 
 def test_ctrl_c_stops_the_remote_code(job):
-    process = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", LOOP, "--timeout", "0"], stderr=subprocess.PIPE, universal_newlines=True)
+    process = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", LOOP, "--timeout", "0"],
+                               stderr=subprocess.PIPE, universal_newlines=True)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=10)
@@ -214,7 +228,8 @@ def test_ctrl_c_stops_the_remote_code(job):
 
 
 def test_a_killed_tool_stops_its_remote_code(job):
-    process = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", LOOP, "--timeout", "0"], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", LOOP, "--timeout", "0"],
+                               stderr=subprocess.DEVNULL)
     time.sleep(0.5)
     process.kill()
     process.wait()
@@ -230,7 +245,8 @@ def test_code_that_sits_in_c_is_given_up_and_ends_later(job):
 
 def test_many_at_once_and_one_stuck_hold_up_nobody(job):
     stuck = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time; time.sleep(3)"])
-    others = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", f"print({n})"], stdout=subprocess.PIPE, universal_newlines=True)
+    others = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", f"print({n})"], stdout=subprocess.PIPE,
+                               universal_newlines=True)
               for n in range(5)]
     begun = time.monotonic()
     assert [process.communicate(timeout=10)[0] for process in others] == [f"{n}\n" for n in range(5)]
@@ -239,7 +255,8 @@ def test_many_at_once_and_one_stuck_hold_up_nobody(job):
 
 
 def test_more_code_than_there_is_room_for_is_refused(job):
-    sleepers = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time; time.sleep(3)"]) for _ in range(8)]
+    sleepers = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time; time.sleep(3)"])
+                for _ in range(8)]
     time.sleep(0.7)
     done = probe(job.pid, "eval", "1")
     assert done.returncode == 1 and "8 pieces of code are running already" in done.stderr
@@ -249,7 +266,8 @@ def test_more_code_than_there_is_room_for_is_refused(job):
 
 def test_a_stream_kept_beyond_its_eval_still_works(job):
     assert code_of(job, "import __main__, sys; __main__.kept = sys.stdout").returncode == 0
-    assert code_of(job, "import __main__, threading; t = threading.Thread(target=lambda: print('late', file=__main__.kept)); t.start(); t.join()").returncode == 0
+    assert code_of(job, "import __main__, threading; t = threading.Thread(target=lambda: print('late', "
+                        "file=__main__.kept)); t.start(); t.join()").returncode == 0
     assert "late" in job.output
     assert code_of(job, "print('now', file=kept)").stdout == "now\n"
 
@@ -290,7 +308,8 @@ def test_python_3_6_without_threads_in_c_is_an_error_that_says_so():
     old = [path for path in INTERPRETERS if interpreter_id(path).startswith("3.6.")]
     if not old:
         pytest.skip("there is no Python 3.6 here")
-    with jobs.python("import time\nprint('ready', flush=True)\ntime.sleep(60)", interpreter=old[0], flags=["-S"]) as job:
+    with jobs.python("import time\nprint('ready', flush=True)\ntime.sleep(60)", interpreter=old[0],
+                     flags=["-S"]) as job:
         done = probe(job.pid, "eval", "1", "--timeout", "0.5")
         assert done.returncode == 1 and "has no GIL before its main thread" in done.stderr and job.alive()
 
@@ -335,21 +354,26 @@ def train():
 train()
 """
     with jobs.python(code) as job:
-        done = probe(job.pid, "eval", "import time\nseen = []\nfor _ in range(3): seen.append((step, count)); time.sleep(0.3)\nlen(set(seen))")
+        done = probe(job.pid, "eval", "import time\nseen = []\nfor _ in range(3): seen.append((step, count)); "
+                                      "time.sleep(0.3)\nlen(set(seen))")
         assert done.stdout == "3\n", done.stderr
 
 
 def test_globals_are_the_program_s(job):
     assert code_of(job, "def bump():\n  global counted\n  counted = 7\nbump(); counted").stdout == "7\n"
-    assert code_of(job, "import __main__; __main__.counted, 'rate' in globals(), globals()['rate'] == rate, 'loss' in dir()").stdout == "(7, True, True, True)\n"
-    assert code_of(job, "class A:\n  x = rate\nA.__module__, [rate for _ in range(2)] == [rate] * 2, (lambda: rate)() == rate").stdout == "('__main__', True, True)\n"
+    assert code_of(job, "import __main__; __main__.counted, 'rate' in globals(), globals()['rate'] == rate, "
+                        "'loss' in dir()").stdout == "(7, True, True, True)\n"
+    assert code_of(job, "class A:\n  x = rate\nA.__module__, [rate for _ in range(2)] == [rate] * 2, (lambda: "
+                        "rate)() == rate").stdout == "('__main__', True, True)\n"
     assert code_of(job, "del counted; 'counted' in globals()").stdout == "False\n"
     assert "NameError" in code_of(job, "no_such_name").stderr
-    assert code_of(job, "import pickle, __main__; kept_model = pickle.loads(pickle.dumps(model)); kept_model.weights").stdout == "[1.0, 2.0]\n"
+    assert code_of(job, "import pickle, __main__; kept_model = pickle.loads(pickle.dumps(model)); "
+                        "kept_model.weights").stdout == "[1.0, 2.0]\n"
 
 
 def test_a_program_without_streams_or_main():
-    code = "import sys, time\nprint('ready', flush=True)\ndel sys.stderr\nsys.stdout = None\ndel sys.modules['__main__']\ntime.sleep(60)"
+    code = ("import sys, time\nprint('ready', flush=True)\ndel sys.stderr\nsys.stdout = None\n"
+            "del sys.modules['__main__']\ntime.sleep(60)")
     with jobs.python(code) as job:
         for _ in range(2):
             done = probe(job.pid, "eval", "print('here'); 6 * 7")
@@ -381,7 +405,8 @@ def test_a_process_that_ends_meanwhile_is_an_error(job):
 
 
 def test_a_program_that_ends_while_code_runs_ends_as_it_would():
-    code = "import time, atexit\natexit.register(lambda: print('bye', flush=True))\nprint('ready', flush=True)\ntime.sleep(1)\n"
+    code = ("import time, atexit\natexit.register(lambda: print('bye', flush=True))\nprint('ready', flush=True)\n"
+            "time.sleep(1)\n")
     with jobs.python(code) as job:
         done = probe(job.pid, "eval", "while True: pass", "--timeout", "20")
         assert done.returncode == 1
@@ -403,7 +428,9 @@ train()
     with jobs.python(code, interpreter=sys.executable) as job:
         # Nothing changes the weights, so that the loss is the same whenever one looks.
         again = "print(model(torch.ones(2, 4)).pow(2).mean().item())"
-        assert float(probe(job.pid, "eval", "print(loss.item())").stdout) == float(probe(job.pid, "eval", again).stdout) > 0
-        assert probe(job.pid, "eval", "torch.is_tensor(loss), [torch.numel(p) for p in model.parameters()]").stdout == "(True, [4, 1])\n"
+        assert float(probe(job.pid, "eval",
+                           "print(loss.item())").stdout) == float(probe(job.pid, "eval", again).stdout) > 0
+        assert probe(job.pid, "eval", "torch.is_tensor(loss), [torch.numel(p) for p in "
+                                      "model.parameters()]").stdout == "(True, [4, 1])\n"
         about = probe(job.pid, "eval", "torch.__version__").stdout.strip().strip("'")
         assert about.startswith("2.")

@@ -1,5 +1,5 @@
-"""Code that does what it should not, for clients that do what they should not, while other code runs beside it: each has an answer, and the
-program is unharmed and can fork. PROBING_SOAK=1 takes every interpreter."""
+"""Code that does what it should not, for clients that do what they should not, while other code runs beside it: each
+has an answer, and the program is unharmed and can fork. PROBING_SOAK=1 takes every interpreter."""
 import itertools
 import signal
 import socket
@@ -17,7 +17,8 @@ from test_harm_python import FEW, NEWER, PYTHONS, SOME, name_of, program
 # With a GIL and without; every one in the long form.
 TWO = pytest.mark.parametrize("python", FEW if len(FEW) == len(PYTHONS) else [FEW[1], FEW[-1]], ids=name_of)
 
-# It forks all the time, and looks whether anything of it has changed; its beat tells how often, and which code has begun.
+# It forks all the time, and looks whether anything of it has changed; its beat tells how often, and which code has
+# begun.
 FORKING = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")
@@ -47,17 +48,19 @@ os.unlink(sys.argv[0] + ".beat")
 time.sleep(0.2)
 print("end", (sys.stdout, sys.stderr) == streams, sys.stdout.closed, flush=True)
 """
-# What it is: the code; exit status, what is printed and what is said to a client that waits for it. BEGIN is where it is seen to have begun;
-# what ends by itself takes a moment from there on.
+# What it is: the code; exit status, what is printed and what is said to a client that waits for it. BEGIN is where it
+# is seen to have begun; what ends by itself takes a moment from there on.
 MOMENT = "BEGIN; time.sleep(0.02); import os, sys"
 LOUD = "for i in range(100): BEGIN; print('x' * 999_999)\n"
 CODES = {
     "loops for ever": ("while True: BEGIN\n", 1, "", "KeyboardInterrupt"),
     "prints 100 MB": (LOUD, 0, "x" * 999_999 + "\n", ""),
-    "raises in __repr__": (f"class Bad:\n    def __repr__(self): raise ValueError('no repr')\n\n{MOMENT}; Bad()", 1, "", "ValueError: no repr"),
+    "raises in __repr__": (f"class Bad:\n    def __repr__(self): raise ValueError('no repr')\n\n{MOMENT}; Bad()", 1, "",
+                           "ValueError: no repr"),
     "calls sys.exit": (f"{MOMENT}; sys.exit(3)", 1, "", "SystemExit: 3"),
     "forks": (f"{MOMENT}; pid = os.fork(); print(os.waitpid(pid, 0)[1] if pid else 'child')", 0, "0\n", ""),
-    "closes stdout": (f"{MOMENT}; sys.stdout.close(); sys.stderr.close(); sys.stdout.buffer.close(); print('after')", 0, "after\n", ""),
+    "closes stdout": (f"{MOMENT}; sys.stdout.close(); sys.stderr.close(); sys.stdout.buffer.close(); print('after')", 0,
+                      "after\n", ""),
     "changes settrace": (f"{MOMENT}; sys.settrace(lambda *words: None); print('traced')", 0, "traced\n", ""),
 }
 BESIDE = "import time\nwhile 'stop' not in globals(): time.sleep(0.01)\n'beside'"
@@ -96,7 +99,8 @@ class Watch:
 
 
 def tool(watch, code, *words):
-    return subprocess.Popen([str(jobs.PROGRAM), str(watch.job.pid), "eval", watch.marked(code), *words], stdin=subprocess.DEVNULL,
+    return subprocess.Popen([str(jobs.PROGRAM), str(watch.job.pid), "eval", watch.marked(code), *words],
+                            stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
 
 
@@ -111,7 +115,8 @@ def eval_waits(watch, code, status, out, says):
         stdout, stderr = process.communicate(timeout=90)
         if "GIL could not be had" not in stderr:  # the time limit is for that too, on a machine that is busy
             break
-    assert (process.returncode, stdout) == (status, out * 100 if code is LOUD else out) and says in stderr, (code, stderr)
+    assert (process.returncode, stdout) == (status, out * 100 if code is LOUD else out), (code, stderr)
+    assert says in stderr, (code, stderr)
 
 
 def eval_killed(watch, code, *_):
@@ -132,7 +137,8 @@ def eval_stops_reading(watch, code, *_):
 def eval_half_closed(watch, code, *_):
     """To the agent such a client has gone: the code is told to stop, and nothing more comes."""
     client = Connection(watch.job.pid)
-    client.socket.sendall(frame(RUN, field(CODE, watch.marked(code)) + field(FILENAME, "<half>") + field(MODE, 0) + field(TIMEOUT_MS, 60000), 2))
+    client.socket.sendall(frame(RUN, field(CODE, watch.marked(code)) + field(FILENAME, "<half>") + field(MODE, 0)
+                                + field(TIMEOUT_MS, 60000), 2))
     watch.began()
     client.socket.shutdown(socket.SHUT_WR)
     kind = OUTPUT
@@ -172,7 +178,8 @@ def nc_stops_reading(watch, code, *_):
 
 def nc_half_closed(watch, code, _, out, says):
     """-N: the end of its input closes half of the connection. What was typed is run, and its output still comes."""
-    with subprocess.Popen([NC, "-N", *watch.nc.split()[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as nc:
+    with subprocess.Popen([NC, "-N", *watch.nc.split()[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          universal_newlines=True) as nc:
         nc.stdin.write(watch.marked(code) + "\n")
         nc.stdin.close()
         watch.began()
@@ -188,7 +195,8 @@ def test_every_code_for_every_client(python):
     with program(python, FORKING) as job:
         watch = Watch(job, python)
         assert probe(job.pid, "inject").returncode == 0
-        beside = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", BESIDE, "--timeout", "0"], stdout=subprocess.PIPE, universal_newlines=True)
+        beside = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", BESIDE, "--timeout", "0"],
+                                  stdout=subprocess.PIPE, universal_newlines=True)
         jobs.wait_until(lambda: watch.running() == 1, what="the code beside")
         watch.busy = 1
         for does, way in itertools.product(CODES, (eval_waits, eval_killed, eval_stops_reading, eval_half_closed)):
@@ -218,7 +226,8 @@ def test_every_code_for_every_nc(python):
         assert job.process.wait(20) == 0 and job.output == "ready\nend True False\n", job.output
 
 
-KINDS = ["1 + 1", "import os; os.getpid()", "print('x' * 1000)", "def f():\n    return 1\nf()", "1 / 0", "class A: pass\nA()", "[n for n in range(1000)]"]
+KINDS = ["1 + 1", "import os; os.getpid()", "print('x' * 1000)", "def f():\n    return 1\nf()", "1 / 0",
+         "class A: pass\nA()", "[n for n in range(1000)]"]
 
 
 def resident_kb(job):
@@ -235,14 +244,16 @@ def test_a_thousand_evals_leave_nothing(python):
         def run(times):
             for number in range(times):
                 text = KINDS[number % len(KINDS)]
-                kind, answer = client.ask(RUN, field(CODE, text) + field(FILENAME, "<eval>") + field(MODE, 0) + field(TIMEOUT_MS, 60000), number + 2)
+                kind, answer = client.ask(RUN, field(CODE, text) + field(FILENAME, "<eval>") + field(MODE, 0)
+                                          + field(TIMEOUT_MS, 60000), number + 2)
                 while kind == OUTPUT:
                     kind, answer = client.next()
                 assert kind == DONE and answer[STATUS][0] == (text == "1 / 0"), (text, answer)
 
         run(300)  # what is kept once: modules, the stand-ins, a heap for the threads
         before, rounds, most = resident_kb(job), 1, 1024
-        if python in builds.FREE_THREADED:  # there code objects wait for the garbage collector, which this program hardly needs
+        # there code objects wait for the garbage collector, which this program hardly needs
+        if python in builds.FREE_THREADED:
             rounds, most = 3, 5120
         for _ in range(rounds):
             run(1000)

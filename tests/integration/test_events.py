@@ -8,7 +8,8 @@ import time
 import jobs
 import pytest
 from jobs import probe
-from serve_kit import NEEDS_SERVE, Stream, commands_of, job, rss, served, service  # noqa: F401 (job and served are fixtures)
+# noqa: F401 (job and served are fixtures)
+from serve_kit import NEEDS_SERVE, Stream, commands_of, job, rss, served, service
 
 pytestmark = NEEDS_SERVE
 
@@ -19,7 +20,10 @@ def numbers(events):
 
 def test_now_has_a_line_for_each_process(served, job):
     [row] = [row for row in served.json("/api/v1/now") if row["pid"] == job.pid]
-    assert row["function"] == "train" and row["line"] > 0 and row["memory_mb"] > 1 and row["id"].startswith(f"{job.pid}@")
+    assert row["function"] == "train"
+    assert row["line"] > 0
+    assert row["memory_mb"] > 1
+    assert row["id"].startswith(f"{job.pid}@")
     assert [r["function"] for r in json.loads(probe("-t", job.pid, "now", "--json").stdout)] == ["train"]
     with Stream(served, "now") as stream:
         events = stream.wait_for(lambda events: len(events) >= 3)
@@ -31,18 +35,21 @@ def test_now_has_a_line_for_each_process(served, job):
 
 def test_several_topics_come_through_one_stream_as_their_routes_answer(served, job):
     with Stream(served, f"targets,alerts,stacks:{job.pid}") as stream:
-        events = stream.wait_for(lambda events: {topic for topic, _, _ in events} == {"targets", "alerts", f"stacks:{job.pid}"})
+        wanted = {"targets", "alerts", f"stacks:{job.pid}"}
+        events = stream.wait_for(lambda events: {topic for topic, _, _ in events} == wanted)
     answers = {topic: data for topic, _, data in events}
     assert answers["alerts"] == served.json("/api/v1/alerts")
     assert job.pid in {row["pid"] for row in answers["targets"]}
-    assert [frame["function"] for frame in answers[f"stacks:{job.pid}"][0]["threads"][0]["frames"]][-3:] == ["train", "main", "<module>"]
+    assert [frame["function"]
+            for frame in answers[f"stacks:{job.pid}"][0]["threads"][0]["frames"]][-3:] == ["train", "main", "<module>"]
 
 
 def test_all_without_a_target_is_every_probed_process(served):
     sql = "SELECT target_pid FROM memory_usage GROUP BY ALL"
     with jobs.python() as one:
         assert probe(one.pid, "inject").returncode == 0
-        jobs.wait_until(lambda: one.pid in {row["target_pid"] for row in served.json("/api/v1/query?all=true", body=sql)}, 20, "its row")
+        jobs.wait_until(lambda: one.pid in {row["target_pid"]
+                                            for row in served.json("/api/v1/query?all=true", body=sql)}, 20, "its row")
         assert str(one.pid) in probe("--all", "query", "--format", "csv", sql).stdout.split()
 
 
@@ -66,7 +73,8 @@ def test_who_comes_back_gets_what_came_meanwhile(served, job):
 
 
 def test_refuses_what_is_no_topic(served):
-    for topics in ("", "nothing", "stacks", "stacks:--all", "now:1", "stacks:1;now", ",".join(f"stacks:{n}" for n in range(1, 20))):
+    for topics in ("", "nothing", "stacks", "stacks:--all", "now:1", "stacks:1;now",
+                   ",".join(f"stacks:{n}" for n in range(1, 20))):
         status, _, body = served.ask(f"/api/v1/events?topics={topics}")
         assert status == 400 and "topic" in json.loads(body)["error"]["message"], (topics, body)
     assert served.ask("/api/v1/events?topics=now", token=False)[0] == 401

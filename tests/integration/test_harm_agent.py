@@ -1,4 +1,5 @@
-"""What the agent may never do to its program: take its descriptors, hang its forks, crash it by a small stack, or outlive what it was told.
+"""What the agent may never do to its program: take its descriptors, hang its forks, crash it by a small stack, or
+outlive what it was told.
 
 The program checks itself (its descriptors, its children, its heartbeat) and says what it found."""
 import os
@@ -24,7 +25,8 @@ X86 = os.uname().machine == "x86_64"
 UNSHARE, PIDFD_OPEN, CLOSE_RANGE = (272, 434, 436) if X86 else (97, 434, 436)
 EPERM, EINVAL = 1, 22
 
-# A filter that has some system calls return an error, as of an older kernel or a container: its own, or (as a prefix) of what is run.
+# A filter that has some system calls return an error, as of an older kernel or a container: its own, or (as a prefix)
+# of what is run.
 FILTER = """
 import ctypes, struct
 def refuse(numbers, error):
@@ -87,7 +89,8 @@ time.sleep(60)
 
 
 def close_all_and_open_own(job):
-    """Has the program close every descriptor and open its own; says how many ticks of CPU time it took in the second after."""
+    """Has the program close every descriptor and open its own; says how many ticks of CPU time it took in the second
+    after."""
     job.process.send_signal(signal.SIGUSR1)
     jobs.wait_until(lambda: "opened" in job.output)
     time.sleep(0.3)
@@ -105,7 +108,8 @@ def compare_own_files(job):
 
 @EVERY
 def test_a_program_that_closes_everything_keeps_its_own_files_and_the_agent(interpreter):
-    with jobs.python("import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n" + OWN_FILES.format(refuse=""),
+    with jobs.python("import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+                     + OWN_FILES.format(refuse=""),
                      interpreter=interpreter) as job:
         inject(job)
         assert close_all_and_open_own(job) < 20, "ticks of CPU time in a second of waiting"
@@ -116,7 +120,8 @@ def test_a_program_that_closes_everything_keeps_its_own_files_and_the_agent(inte
 
 def test_where_the_table_is_shared_the_agent_ends_quietly_when_it_is_closed(tmp_path):
     """Neither of the two calls that give a thread its own table: descriptors are known by what they are."""
-    refuse = FILTER + f"refuse([{UNSHARE}, {CLOSE_RANGE}], {EPERM})\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+    refuse = FILTER + (f"refuse([{UNSHARE}, {CLOSE_RANGE}], {EPERM})\nsignal.pthread_sigmask(signal.SIG_BLOCK, "
+                       f"[signal.SIGUSR1])\n")
     with jobs.python(OWN_FILES.format(refuse=refuse)) as job:
         inject(job)
         assert probe(job.pid, "eval", "6 * 7").stdout == "42\n"
@@ -126,7 +131,9 @@ def test_where_the_table_is_shared_the_agent_ends_quietly_when_it_is_closed(tmp_
         directory = run_dirs(job.pid)
         assert close_all_and_open_own(job) < 20
         jobs.wait_until(lambda: not agent_threads(job), what="the end of the agent")
-        assert directory and sorted(path.name for path in directory[0].iterdir()) == ["about", "arena", "config"], "what is left is what was recorded"
+        assert directory, "what is left is what was recorded"
+        assert sorted(path.name for path in directory[0].iterdir()) == ["about", "arena",
+                                                                        "config"], "what is left is what was recorded"
         compare_own_files(job)
         assert probe(job.pid, "eval", "6 * 7").stdout == "42\n", "and it can be injected again"
 
@@ -204,7 +211,9 @@ def test_the_last_descriptors_stay_the_program_s(interpreter):
 def test_where_the_table_is_shared_few_descriptors_are_a_reason_to_refuse():
     with jobs.python(LAST.format(refuse=FILTER + f"refuse([{UNSHARE}, {CLOSE_RANGE}], {EPERM})")) as job:
         done = probe(job.pid, "inject")
-        assert done.returncode == 1 and "almost out of file descriptors" in done.stderr and "limit (RLIMIT_NOFILE) is 64" in done.stderr, done.stderr
+        assert done.returncode == 1, done.stderr
+        assert "almost out of file descriptors" in done.stderr, done.stderr
+        assert "limit (RLIMIT_NOFILE) is 64" in done.stderr, done.stderr
         jobs.wait_until(lambda: not agent_threads(job))
         assert count_left(job) == 9
         told = re.search(r"prlimit --pid PID --nofile=\d+:", done.stderr).group(0)
@@ -235,7 +244,8 @@ def test_a_program_with_much_static_tls_survives(interpreter, tls_library):
 @pytest.mark.parametrize("kb", [220, 4096])
 def test_a_musl_program_with_much_static_tls_survives(kb, tmp_path):
     (tmp_path / "sleeper.c").write_text("#include <stdio.h>\n#include <unistd.h>\n" + TLS % kb +
-                                        'int main(void) { *touch() = 1; puts("ready"); fflush(stdout); for (;;) sleep(1); }\n')
+                                        'int main(void) { *touch() = 1; puts("ready"); fflush(stdout); for (;;) '
+                                        'sleep(1); }\n')
     subprocess.run(["musl-gcc", "-O1", "-o", tmp_path / "sleeper", tmp_path / "sleeper.c"], check=True)
     with jobs.start(tmp_path / "sleeper", ready="ready") as job:
         inject(job)
@@ -302,7 +312,8 @@ def test_tools_killed_at_any_moment_leave_an_agent_that_answers(interpreter):
     rnd = random.Random(5)
     with jobs.python(interpreter=interpreter) as job:
         for _ in range(60):
-            tool = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), *rnd.choice([["inject"], ["eval", "1+1"], ["detach"]])],
+            tool = subprocess.Popen([str(jobs.PROGRAM), str(job.pid),
+                                     *rnd.choice([["inject"], ["eval", "1+1"], ["detach"]])],
                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(rnd.choice([rnd.uniform(0, 0.006), rnd.uniform(0, 0.03)]))
             if rnd.random() < 0.3:
@@ -390,11 +401,13 @@ def test_a_program_that_becomes_a_daemon_is_another_process_without_agent():
 
 
 def test_exec_ends_the_agent_and_leaves_the_new_program_alone():
-    code = "import os, time\nprint('ready', flush=True)\nwhile not os.path.exists(__file__ + '.go'): time.sleep(0.01)\nos.execvp('sleep', ['sleep', '60'])\n"
+    code = ("import os, time\nprint('ready', flush=True)\n"
+            "while not os.path.exists(__file__ + '.go'): time.sleep(0.01)\nos.execvp('sleep', ['sleep', '60'])\n")
     with jobs.python(code) as job:
         fds = job.fds()
         inject(job)
-        running = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time; time.sleep(30)"], stderr=subprocess.DEVNULL)
+        running = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", "import time; time.sleep(30)"],
+                                   stderr=subprocess.DEVNULL)
         time.sleep(0.3)
         go = Path(job.script + ".go")
         go.touch()
@@ -411,7 +424,8 @@ def test_detach_while_clients_code_and_forks_go_on():
     with jobs.python(FORKS) as job:
         try:
             for n in range(8):
-                tools = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                tools = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", code], stdout=subprocess.DEVNULL,
+                                          stderr=subprocess.PIPE)
                          for code in ("for i in range(10**7): print(i)", "import time; time.sleep(0.2)", "1")]
                 time.sleep(0.05 * n)
                 assert probe(job.pid, "detach").returncode in (0, 1)
@@ -427,7 +441,8 @@ def test_detach_while_clients_code_and_forks_go_on():
             Path(job.script + ".beat").unlink()
 
 
-NOWHERE = "mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none /dev/shm && exec "
+NOWHERE = ("mount -t tmpfs -o ro none /tmp && mount -t tmpfs -o ro none /var/tmp && mount -t tmpfs -o ro none "
+           "/dev/shm && exec ")
 
 
 def old_kernel():
@@ -441,9 +456,12 @@ def old_kernel():
 @pytest.mark.parametrize("network", [(), ("--net",)], ids=["same network", "other network"])
 def test_on_an_older_kernel_the_agent_is_reached_without_a_path(network, tmp_path):
     script = tmp_path / "train.py"
-    script.write_text(FILTER + f"import time\nrefuse([{PIDFD_OPEN}], {EINVAL})\nloss = 1.5\nprint('ready', flush=True)\ntime.sleep(60)\n")
-    mounts = NOWHERE.replace("mount -t tmpfs -o ro none /tmp", "mount --bind -o ro /tmp /tmp && mount -o remount,bind,ro /tmp")
-    with jobs.start("unshare", "--mount", *network, "sh", "-c", mounts + f"{os.path.realpath(sys.executable)} {script}", ready="ready") as job:
+    script.write_text(FILTER + f"import time\nrefuse([{PIDFD_OPEN}], {EINVAL})\nloss = 1.5\nprint('ready', "
+                               f"flush=True)\ntime.sleep(60)\n")
+    mounts = NOWHERE.replace("mount -t tmpfs -o ro none /tmp", "mount --bind -o ro /tmp /tmp && mount -o "
+                                                               "remount,bind,ro /tmp")
+    with jobs.start("unshare", "--mount", *network, "sh", "-c", mounts + f"{os.path.realpath(sys.executable)} {script}",
+                    ready="ready") as job:
         inject(job, preexec_fn=old_kernel)
         assert probe(job.pid, "eval", "loss", preexec_fn=old_kernel).stdout == "1.5\n"
         assert "memory_usage" in probe(job.pid, "tables", preexec_fn=old_kernel).stdout
@@ -456,7 +474,8 @@ def test_on_an_older_kernel_the_agent_is_reached_without_a_path(network, tmp_pat
 def test_in_a_pid_namespace_the_agent_is_reached_through_its_door():
     code = "import time; loss = 1.5; print('ready', flush=True); time.sleep(60)"
     inner = NOWHERE + f"{os.path.realpath(sys.executable)} -c \"{code}\""
-    with jobs.start("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", inner, ready="ready") as job:
+    with jobs.start("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", inner,
+                    ready="ready") as job:
         [child] = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
         done = probe(child, "inject")
         assert done.returncode == 0, done.stderr
@@ -470,7 +489,8 @@ def test_user_code_finds_the_files_of_the_program(tmp_path):
     code = f"import os, time\nown = open({str(tmp_path / 'own')!r}, 'w')\nprint('ready', flush=True)\ntime.sleep(60)\n"
     with jobs.python(code) as job:
         assert probe(job.pid, "eval", "own.write('x'); own.flush(); os.fstat(own.fileno()).st_size").stdout == "1\n"
-        assert probe(job.pid, "eval", f"mine = open({str(tmp_path / 'mine')!r}, 'w'); mine.fileno() > 2").stdout == "True\n"
+        assert probe(job.pid, "eval", f"mine = open({str(tmp_path / 'mine')!r}, 'w'); "
+                                      f"mine.fileno() > 2").stdout == "True\n"
         assert str(tmp_path / "mine") in job.fds()
         assert probe(job.pid, "eval", "mine.close(); os.waitpid(os.fork() or os._exit(0), 0)[1]").stdout == "0\n"
 
@@ -492,13 +512,16 @@ ssize_t send(int fd, const void *p, size_t n, int flags) { count(); return sysca
 
 
 def test_a_library_that_keeps_books_of_descriptors_sees_none_of_the_agent_s(tmp_path):
-    """User-space networking and I/O tracers replace close() and others, and know descriptors by their numbers: ours are of another table."""
+    """User-space networking and I/O tracers replace close() and others, and know descriptors by their numbers: ours are
+    of another table."""
     (tmp_path / "books.c").write_text(BOOKS)
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", tmp_path / "books.so", tmp_path / "books.c"], check=True)
     with jobs.python(env={"LD_PRELOAD": str(tmp_path / "books.so")}) as job:
         inject(job)
         for _ in range(3):
-            seen = probe(job.pid, "eval", f"import ctypes; ctypes.c_int.in_dll(ctypes.CDLL({str(tmp_path / 'books.so')!r}), 'counted').value").stdout
+            seen = probe(job.pid, "eval",
+                         f"import ctypes; ctypes.c_int.in_dll(ctypes.CDLL({str(tmp_path / 'books.so')!r}), "
+                         f"'counted').value").stdout
             assert seen == "0\n"
 
 
@@ -570,7 +593,8 @@ print("ended", status, flush=True)
 
 @EVERY
 def test_a_child_of_fork_does_not_wait_for_a_module_that_an_eval_was_importing(tmp_path, interpreter):
-    with jobs.python(IMPORTS_IN_CHILDREN, interpreter, flags=["-W", "ignore"], env={"END": str(tmp_path / "end")}) as job:
+    with jobs.python(IMPORTS_IN_CHILDREN, interpreter, flags=["-W", "ignore"],
+                     env={"END": str(tmp_path / "end")}) as job:
         assert probe(job.pid, "eval", "def f(): raise KeyError('here')\nf()").returncode == 1
         assert probe(job.pid, "eval", "import json, html, string\njson.dumps(1)").stdout == "'1'\n"
         (tmp_path / "end").touch()

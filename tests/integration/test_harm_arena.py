@@ -21,7 +21,8 @@ def probing(pid, *words, **options):
 
 
 def rows_of(pid, **options):
-    done = probing(pid, "query", "--format", "json", "SELECT count(*) AS n, max(timestamp) AS t FROM memory_usage", **options)
+    done = probing(pid, "query", "--format", "json", "SELECT count(*) AS n, max(timestamp) AS t FROM memory_usage",
+                   **options)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)[0]["n"]
 

@@ -16,14 +16,15 @@ import jobs
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent.parent
-SEVERAL = [interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[len(interpreters.INTERPRETERS) // 2], interpreters.INTERPRETERS[-1]]
+SEVERAL = [interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[len(interpreters.INTERPRETERS) // 2],
+           interpreters.INTERPRETERS[-1]]
 pythons = pytest.mark.parametrize("python", SEVERAL, ids=interpreters.interpreter_id)
 
 
 @contextmanager
 def program(python, code, *arguments, **options):
-    process = subprocess.Popen([python, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               universal_newlines=True, **options)
+    process = subprocess.Popen([python, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, universal_newlines=True, **options)
     try:
         assert process.stdout.readline() == "ready\n"
         yield process
@@ -38,8 +39,8 @@ def rest_of(process, seconds=20):
 
 def library(where, name, source):
     path = where / f"lib{name}.so"
-    done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-xc", "-", "-o", str(path), "-pthread"], input=source,
-                          universal_newlines=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-D_GNU_SOURCE", "-xc", "-", "-o", str(path), "-pthread"],
+                          input=source, universal_newlines=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     return str(path)
 
@@ -136,12 +137,15 @@ print(bad, early.value, longest.value)
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("kind", range(7), ids=["epoll_wait", "recv", "accept", "sigtimedwait", "semtimedop", "epoll_pwait2", "read"])
+@pytest.mark.parametrize("kind", range(7), ids=["epoll_wait", "recv", "accept", "sigtimedwait", "semtimedop",
+                                                "epoll_pwait2", "read"])
 @jobs.three_tries
 def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind):
-    """A control process that is not injected shows how late waits end on this machine now; a held thread is late by the hold."""
+    """A control process that is not injected shows how late waits end on this machine now; a held thread is late by the
+    hold."""
     so = library(tmp_path, "waits", WAITS)
-    with program(interpreters.INTERPRETERS[-1], CALL, so, kind) as job, program(interpreters.INTERPRETERS[-1], CALL, so, kind) as twin:
+    with program(interpreters.INTERPRETERS[-1], CALL, so,
+                 kind) as job, program(interpreters.INTERPRETERS[-1], CALL, so, kind) as twin:
         held = []
         for _ in range(4):
             held.append(float(re.search(r"held for ([\d.]+) ms", injected(job.pid).stdout).group(1)))
@@ -155,12 +159,15 @@ def test_a_wait_with_a_timeout_is_neither_interrupted_nor_changed(tmp_path, kind
 
 def test_a_wait_that_cannot_be_stopped_is_named(tmp_path):
     """The only thread, long in a recv with a timeout that nothing tells us the rest of: refused, and not touched."""
-    code = ("import socket, struct, time\na, b = socket.socketpair()\na.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 3, 0))\n"
-            "print('ready', flush=True)\nstart = time.monotonic()\ntry: a.recv(1)\nexcept OSError as e: print(e.errno, time.monotonic() - start)\n")
+    code = ("import socket, struct, time\na, b = socket.socketpair()\n"
+            "a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 3, 0))\n"
+            "print('ready', flush=True)\nstart = time.monotonic()\ntry: a.recv(1)\n"
+            "except OSError as e: print(e.errno, time.monotonic() - start)\n")
     with program(interpreters.INTERPRETERS[-1], code) as job:
         time.sleep(1)
         done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
-        assert done.returncode != 0 and re.search(r"thread \d+ of process \d+ waits in recvfrom with a timeout", done.stderr), done.stderr
+        assert done.returncode != 0, done.stderr
+        assert re.search(r"thread \d+ of process \d+ waits in recvfrom with a timeout", done.stderr), done.stderr
         number, took = rest_of(job).split()
         # The kernel rounds such a timeout up, to an eighth of it at most; begun anew it would be 4 s.
         assert number == "11" and 2.99 < float(took) < 3.5
@@ -179,8 +186,10 @@ def test_no_signal_comes_to_a_wait_for_signals():
 @pytest.mark.alone
 @jobs.three_tries
 def test_a_thread_is_held_for_a_millisecond():
-    """The least of 40 holds and the usual one, with room for a busy machine; bench/inject.py has the figures of a quiet one."""
-    code = ("import threading, time\nfor _ in range(2): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    """The least of 40 holds and the usual one, with room for a busy machine; bench/inject.py has the figures of a quiet
+    one."""
+    code = ("import threading, time\nfor _ in range(2): threading.Thread(target=time.sleep, args=(60,), "
+            "daemon=True).start()\n"
             "print('ready', flush=True)\nwhile True: pass\n")
     with program(sys.executable, code) as job:
         held = []
@@ -207,8 +216,10 @@ print(worst)
 @pythons
 @jobs.three_tries
 def test_a_thread_inside_the_loader_holds_up_no_other(tmp_path, python):
-    slow = library(tmp_path, "slow", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { usleep(2000000); }")
-    so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\nstatic void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
+    slow = library(tmp_path, "slow", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { "
+                                     "usleep(2000000); }")
+    so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\n"
+                                    "static void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
                  "void go(void) { pthread_t t; pthread_create(&t, 0, f, 0); }" % slow)
     with program(python, HEARTBEAT, so) as job:
         injected(job.pid)
@@ -222,16 +233,19 @@ def threads_of(pid):
 
 
 def test_no_agent_starts_after_its_tool_was_killed(tmp_path):
-    """The library waits for the loader's lock, and its tool dies meanwhile: nothing starts when the lock is free, and a second
-    tool that came in between gets the one agent of the process."""
-    slow = library(tmp_path, "slow", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { usleep(2000000); }")
-    so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\nstatic void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
+    """The library waits for the loader's lock, and its tool dies meanwhile: nothing starts when the lock is free, and a
+    second tool that came in between gets the one agent of the process."""
+    slow = library(tmp_path, "slow", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { "
+                                     "usleep(2000000); }")
+    so = library(tmp_path, "opens", "#include <pthread.h>\n#include <dlfcn.h>\n"
+                                    "static void *f(void *a) { return dlopen(\"%s\", RTLD_NOW); }\n"
                  "void go(void) { pthread_t t; pthread_create(&t, 0, f, 0); }" % slow)
     code = "import ctypes, sys, time\nctypes.CDLL(sys.argv[1]).go()\nprint('ready', flush=True)\ntime.sleep(60)\n"
 
     def kill_one(second):
         with program(sys.executable, code, so) as job:
-            tool = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "inject"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            tool = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "inject"], stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL)
             deadline = time.monotonic() + 1.5
             while len(threads_of(job.pid)) < 4 and time.monotonic() < deadline:  # the agent's two threads that load
                 time.sleep(0.002)
@@ -294,7 +308,8 @@ def test_what_is_in_the_way_is_named(tmp_path):
     with program(interpreters.INTERPRETERS[-1], ALLOCATES, so, 1, env={**os.environ, "LD_PRELOAD": so}) as job:
         time.sleep(0.2)
         done = jobs.probe("-t", job.pid, "--timeout", "1s", "inject")
-        assert done.returncode != 0 and f"thread {job.pid} of process {job.pid} sleeps in malloc of libstuck.so" in done.stderr, done.stderr
+        assert done.returncode != 0, done.stderr
+        assert f"thread {job.pid} of process {job.pid} sleeps in malloc of libstuck.so" in done.stderr, done.stderr
 
 
 HANGS = """
@@ -324,7 +339,8 @@ go(path); usleep(2000000); setslow(0); os.write(1, b"fine"); os._exit(0)
                                         ("callback", "sleeps in dl_iterate_phdr of")])
 def test_a_process_that_is_deadlocked_is_left_alone_by_the_deadline(tmp_path, what, name):
     stuck, hangs = library(tmp_path, "stuck", FOR_EVER), library(tmp_path, "hangs", HANGS)
-    waits = library(tmp_path, "waits", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { for (;;) pause(); }")
+    waits = library(tmp_path, "waits", "#include <unistd.h>\n__attribute__((constructor)) static void c(void) { for "
+                                       "(;;) pause(); }")
     how = {"allocator": "", "loader": waits, "callback": what}[what]
     with program(sys.executable, RESTS, hangs, how, env={**os.environ, "LD_PRELOAD": stuck}) as job:
         time.sleep(0.1)
@@ -355,8 +371,10 @@ int look(char *path) { dl_iterate_phdr(load, path); usleep(5000); return failed;
 
 def test_a_program_that_loads_libraries_in_a_callback_of_the_loader_goes_on(tmp_path):
     """It sleeps there with the loader's lock held, and takes it again: its only thread is borrowed in between alone."""
-    callbacks, loaded, end = library(tmp_path, "callbacks", CALLBACKS), library(tmp_path, "loaded", "int loaded;"), tmp_path / "end"
-    code = ("import ctypes, os, sys\nL = ctypes.CDLL(sys.argv[1]); path = ctypes.create_string_buffer(sys.argv[2].encode())\n"
+    callbacks, loaded, end = library(tmp_path, "callbacks",
+                                     CALLBACKS), library(tmp_path, "loaded", "int loaded;"), tmp_path / "end"
+    code = ("import ctypes, os, sys\nL = ctypes.CDLL(sys.argv[1]); path = "
+            "ctypes.create_string_buffer(sys.argv[2].encode())\n"
             "print('ready', flush=True)\nwhile not os.path.exists(sys.argv[3]): failed = L.look(path)\nprint(failed)\n")
     with program(sys.executable, code, callbacks, loaded, end) as job:
         for _ in range(3):
@@ -400,7 +418,9 @@ def test_a_filter_that_kills_is_read_first(tmp_path, python, action):
     needs_root()
     with program(python, FILTERED, library(tmp_path, "deny", DENY), SOCKET, action) as job:
         done = jobs.probe("-t", job.pid, "inject")
-        assert done.returncode != 0 and "kills for socket" in done.stderr and "allow it in the filter" in done.stderr, done.stderr
+        assert done.returncode != 0, done.stderr
+        assert "kills for socket" in done.stderr, done.stderr
+        assert "allow it in the filter" in done.stderr, done.stderr
         assert rest_of(job) == "fine"
 
 
@@ -409,7 +429,8 @@ def test_a_filter_is_read_also_when_the_only_thread_is_in_a_wait(tmp_path, actio
     """asyncio's epoll_wait must not be stopped just to look: the filter is read in the stop of the injection itself."""
     needs_root()
     code = FILTERED.replace("time.sleep(1)", "import asyncio; asyncio.run(asyncio.sleep(1.5))")
-    with program(interpreters.INTERPRETERS[-1], code, library(tmp_path, "deny", DENY), SOCKET if not works else CLOSE_RANGE, action) as job:
+    with program(interpreters.INTERPRETERS[-1], code, library(tmp_path, "deny", DENY),
+                 SOCKET if not works else CLOSE_RANGE, action) as job:
         time.sleep(0.3)
         done = jobs.probe("-t", job.pid, "inject")
         assert (done.returncode == 0) == works and (works or "kills for socket" in done.stderr), done.stderr
@@ -424,19 +445,23 @@ def test_a_filter_that_only_says_no_is_lived_with(tmp_path, number):
         assert rest_of(job) == "fine"
 
 
-DENY_FAMILY = DENY.replace("(unsigned)nr, 0, 1)", "(unsigned)nr, 0, 3),\n        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)), "
+DENY_FAMILY = DENY.replace("(unsigned)nr, 0, 1)", "(unsigned)nr, 0, 3),\n        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, "
+                                                  "offsetof(struct seccomp_data, args)), "
                            "BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 1)").replace("{4, f}", "{6, f}")
 
 
 def test_a_filter_that_kills_for_ports_keeps_from_listening_alone(tmp_path):
     """Only `listen` and `pause` open a port: they read the filter themselves, of the agent's own thread."""
     needs_root()
-    with program(interpreters.INTERPRETERS[-1], FILTERED.replace("sleep(1)", "sleep(3)"), library(tmp_path, "deny", DENY_FAMILY), SOCKET, "80000000") as job:
+    with program(interpreters.INTERPRETERS[-1], FILTERED.replace("sleep(1)", "sleep(3)"),
+                 library(tmp_path, "deny", DENY_FAMILY), SOCKET, "80000000") as job:
         injected(job.pid)
         assert jobs.probe("-t", job.pid, "eval", "6 * 7").stdout == "42\n"
         for command in (["listen"], ["pause", "127.0.0.1:0"]):
             done = jobs.probe("-t", job.pid, *command)
-            assert done.returncode == 1 and "kills for socket, which only listening needs" in done.stderr and "use repl" in done.stderr, done.stderr
+            assert done.returncode == 1, done.stderr
+            assert "kills for socket, which only listening needs" in done.stderr, done.stderr
+            assert "use repl" in done.stderr, done.stderr
         done = jobs.probe("-t", job.pid, "listen", "[::1]:0")
         assert done.returncode == 1 and "kills for socket" in done.stderr, done.stderr
         assert rest_of(job) == "fine"
@@ -448,11 +473,13 @@ RT_TGSIGQUEUEINFO = 297 if os.uname().machine == "x86_64" else 240
 def test_a_filter_that_kills_for_what_a_handler_does_keeps_from_catch_alone(tmp_path):
     """The thread that fails would die of the filter, and not of its own signal."""
     needs_root()
-    with program(interpreters.INTERPRETERS[-1], FILTERED.replace("sleep(1)", "sleep(3)"), library(tmp_path, "deny", DENY), RT_TGSIGQUEUEINFO, "80000000") as job:
+    with program(interpreters.INTERPRETERS[-1], FILTERED.replace("sleep(1)", "sleep(3)"),
+                 library(tmp_path, "deny", DENY), RT_TGSIGQUEUEINFO, "80000000") as job:
         assert jobs.probe("-t", job.pid, "eval", "6 * 7").stdout == "42\n"
         for command in (["catch", "--no-prompt"], ["inject", "-c"]):
             done = jobs.probe("-t", job.pid, *command)
-            assert done.returncode == 1 and "kills for rt_tgsigqueueinfo, which only catch needs" in done.stderr, done.stderr
+            assert done.returncode == 1, done.stderr
+            assert "kills for rt_tgsigqueueinfo, which only catch needs" in done.stderr, done.stderr
         assert inject_kit.status_field(job.pid, "SigCgt") == "0000000100000002"  # Python's SIGINT, glibc's own
         assert rest_of(job) == "fine"
 
@@ -463,7 +490,8 @@ HOLDS_THE_GIL = FILTERED.replace("time.sleep(1)", "ctypes.PyDLL(None).usleep(300
 
 @pytest.mark.parametrize("python", [interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1]])
 def test_the_agent_reads_memory_by_no_call_that_a_filter_may_kill_for(tmp_path, python):
-    """The thread that holds the GIL is named, by a read of the process's own memory, behind a filter against debuggers."""
+    """The thread that holds the GIL is named, by a read of the process's own memory, behind a filter against
+    debuggers."""
     needs_root()
     with program(python, HOLDS_THE_GIL, library(tmp_path, "deny", DENY), PROCESS_VM_READV, "80000000") as job:
         done = jobs.probe("-t", job.pid, "eval", "1", "--timeout", "0.2")
@@ -480,7 +508,8 @@ def test_a_filter_that_cannot_be_read_is_refused_unless_told_otherwise(tmp_path)
     for parent in list(tmp_path.parents)[:2]:
         parent.chmod(0o755)
     so = library(tmp_path, "deny", DENY)
-    process = subprocess.Popen([*AS_NOBODY, "/usr/bin/python3", "-c", FILTERED.replace("sleep(1)", "sleep(5)"), so, str(CLOSE_RANGE), "50026"],
+    process = subprocess.Popen([*AS_NOBODY, "/usr/bin/python3", "-c", FILTERED.replace("sleep(1)", "sleep(5)"), so,
+                                str(CLOSE_RANGE), "50026"],
                                stdout=subprocess.PIPE, universal_newlines=True)
     try:
         assert process.stdout.readline() == "ready\n"
@@ -488,8 +517,11 @@ def test_a_filter_that_cannot_be_read_is_refused_unless_told_otherwise(tmp_path)
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
         if "ermission denied" in done.stderr and "seccomp" not in done.stderr:
             pytest.skip("another user cannot run the program under test from its folder")
-        assert done.returncode != 0 and "only root can read" in done.stderr and "--assume-seccomp-ok" in done.stderr, done.stderr
-        assert subprocess.run([*command, "--assume-seccomp-ok"], stdout=subprocess.PIPE, stderr=subprocess.PIPE).returncode == 0
+        assert done.returncode != 0, done.stderr
+        assert "only root can read" in done.stderr, done.stderr
+        assert "--assume-seccomp-ok" in done.stderr, done.stderr
+        assert subprocess.run([*command, "--assume-seccomp-ok"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE).returncode == 0
     finally:
         process.kill()
         process.communicate()
@@ -499,7 +531,8 @@ def test_a_filter_that_cannot_be_read_is_refused_unless_told_otherwise(tmp_path)
 
 
 def test_a_process_whose_main_thread_has_ended_is_no_zombie(tmp_path):
-    code = ("import ctypes, threading, time\ndef work():\n    print('ready', flush=True)\n    while True: time.sleep(0.01)\n"
+    code = ("import ctypes, threading, time\ndef work():\n    print('ready', flush=True)\n"
+            "    while True: time.sleep(0.01)\n"
             "threading.Thread(target=work).start()\ntime.sleep(0.2)\nctypes.CDLL(None).pthread_exit(None)\n")
     with program(interpreters.INTERPRETERS[-1], code) as job:
         deadline = time.monotonic() + 5
@@ -508,7 +541,8 @@ def test_a_process_whose_main_thread_has_ended_is_no_zombie(tmp_path):
         assert inject_kit.status_field(job.pid, "State")[0] == "Z"
         done = jobs.probe("-t", job.pid, "doctor")
         assert "zombie" not in done.stdout and "has ended" not in done.stdout, done.stdout
-        assert re.search(rf"^ *{job.pid} +python .*{re.escape(interpreters.INTERPRETERS[-1])}", jobs.probe("list").stdout, re.M)
+        assert re.search(rf"^ *{job.pid} +python .*{re.escape(interpreters.INTERPRETERS[-1])}",
+                         jobs.probe("list").stdout, re.M)
         assert float(re.search(r"in RAM +([\d.]+) MB", jobs.probe("-t", job.pid, "memory").stdout).group(1)) > 1
         assert jobs.probe("-t", job.pid, "eval", "6 * 7").stdout == "42\n"
         assert any(inject_kit.status_field(tid, "Name") == "probing" for tid in os.listdir(f"/proc/{job.pid}/task"))
@@ -518,8 +552,10 @@ def test_a_process_whose_main_thread_has_ended_is_no_zombie(tmp_path):
 
 def test_a_child_of_fork_is_never_given_a_half_loaded_library():
     """A program with one thread loads in that thread: no fork can come between."""
-    code = ("import ctypes, os, sys\nprint('ready', flush=True)\nbad = 0\nfor _ in range(300):\n    p = os.fork()\n    if not p:\n"
-            "        ctypes.CDLL('libc.so.6'); ctypes.CDLL('libm.so.6'); os._exit(0)\n    bad += os.waitpid(p, 0)[1] != 0\nprint(bad)\n")
+    code = ("import ctypes, os, sys\nprint('ready', flush=True)\nbad = 0\nfor _ in range(300):\n    p = os.fork()\n"
+            "    if not p:\n"
+            "        ctypes.CDLL('libc.so.6'); ctypes.CDLL('libm.so.6'); os._exit(0)\n"
+            "    bad += os.waitpid(p, 0)[1] != 0\nprint(bad)\n")
     with program(interpreters.INTERPRETERS[-1], code) as job:
         for _ in range(3):
             jobs.probe("-t", job.pid, "inject"), jobs.probe("-t", job.pid, "detach")
@@ -530,16 +566,19 @@ STUB_FLAGS = re.search(r"set\(stub_flags ([^)]+)\)", (TOP / "cmake/options.cmake
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-target"]
 
 
-@pytest.mark.parametrize("compiler", [["gcc"], ["clang"], [*ZIG, "x86_64-linux-gnu.2.17"], [*ZIG, "aarch64-linux-gnu.2.17"]],
+@pytest.mark.parametrize("compiler", [["gcc"], ["clang"], [*ZIG, "x86_64-linux-gnu.2.17"],
+                                      [*ZIG, "aarch64-linux-gnu.2.17"]],
                          ids=["gcc", "clang", "zig", "zig for aarch64"])
 def test_the_stub_needs_nothing_but_itself(tmp_path, compiler):
-    subprocess.run([*compiler, "-std=gnu17", "-D_GNU_SOURCE", "-fPIC", "-g", *STUB_FLAGS, "-I", str(TOP / "src"), "-c", str(TOP / "src/inject/stub.c"),
-                    "-o", str(tmp_path / "stub.o")], check=True)
-    sections = subprocess.run(["readelf", "-SW", str(tmp_path / "stub.o")], stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout
+    subprocess.run([*compiler, "-std=gnu17", "-D_GNU_SOURCE", "-fPIC", "-g", *STUB_FLAGS, "-I", str(TOP / "src"), "-c",
+                    str(TOP / "src/inject/stub.c"), "-o", str(tmp_path / "stub.o")], check=True)
+    sections = subprocess.run(["readelf", "-SW", str(tmp_path / "stub.o")], stdout=subprocess.PIPE,
+                              universal_newlines=True, check=True).stdout
     assert re.search(r"\spb_stub_code\s", sections) and ".relapb_stub_code" not in sections
     size = int(re.search(r"\spb_stub_code\s+PROGBITS\s+\w+ \w+ (\w+)", sections).group(1), 16)
     assert 0 < size <= 4096
-    symbols = subprocess.run(["readelf", "-sW", str(tmp_path / "stub.o")], stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout
+    symbols = subprocess.run(["readelf", "-sW", str(tmp_path / "stub.o")], stdout=subprocess.PIPE,
+                             universal_newlines=True, check=True).stdout
     assert not re.search(r"\sUND[ \t]+\w", symbols), symbols
 
 
@@ -558,15 +597,18 @@ def test_every_system_call_of_a_handler_is_in_the_table():
 
 
 def test_every_system_call_of_the_agent_is_in_the_table(tmp_path):
-    """Traced from its start to its end, with an eval between; what the interpreter itself calls for Python code is not ours."""
+    """Traced from its start to its end, with an eval between; what the interpreter itself calls for Python code is not
+    ours."""
     if not os.path.exists("/usr/bin/strace"):
         pytest.skip("strace is not installed")
     text = (TOP / "src/inject/seccomp_calls.c").read_text()
     table = set(re.findall(r"CALL\((\w+),", text))
     agent = jobs.PROGRAM.parent.parent / "lib/probing/libprobing-glibc.so"
     log = tmp_path / "strace"
-    tracer = subprocess.Popen(["/usr/bin/strace", "-f", "-o", str(log), interpreters.INTERPRETERS[-1], "-c", AGENT_ALONE, str(agent), str(tmp_path)],
-                              stdout=subprocess.PIPE, universal_newlines=True, env={**os.environ, "PROBING_DIR": str(tmp_path)})
+    tracer = subprocess.Popen(["/usr/bin/strace", "-f", "-o", str(log), interpreters.INTERPRETERS[-1], "-c",
+                               AGENT_ALONE, str(agent), str(tmp_path)],
+                              stdout=subprocess.PIPE, universal_newlines=True,
+                              env={**os.environ, "PROBING_DIR": str(tmp_path)})
     try:
         assert tracer.stdout.readline() == "ready\n"
         time.sleep(0.7)

@@ -1,5 +1,5 @@
-"""A process ends with its last thread, also where the main thread has ended before: our threads do not keep it alive, and it ends as it
-does without us (its status, what is left in its buffers, its handlers of exit)."""
+"""A process ends with its last thread, also where the main thread has ended before: our threads do not keep it alive,
+and it ends as it does without us (its status, what is left in its buffers, its handlers of exit)."""
 import os
 import subprocess
 import time
@@ -34,8 +34,8 @@ WAYS = {"inject": [["inject"]], "eval": [["eval", "1+1"]], "memory": [["config",
 
 class Child:
     def __init__(self, interpreter, prefix=()):
-        self.process = subprocess.Popen([*prefix, interpreter, "-W", "ignore", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        universal_newlines=True, env=CLEAN)
+        self.process = subprocess.Popen([*prefix, interpreter, "-W", "ignore", "-c", CHILD], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, universal_newlines=True, env=CLEAN)
         self.pid = int(self.process.stdout.readline())
 
     def end(self):
@@ -59,22 +59,27 @@ def test_child_of_a_thread_ends_with_its_thread(interpreter, way):
     assert child.end()[0] == "ended 0"
 
 
-@pytest.mark.parametrize("interpreter", [path for path in INTERPRETERS if version_of(path) >= (3, 7)], ids=interpreter_id)
+@pytest.mark.parametrize("interpreter", [path for path in INTERPRETERS if version_of(path) >= (3, 7)],
+                         ids=interpreter_id)
 def test_launched_child_of_a_thread_ends_with_its_thread(interpreter):
     child = Child(interpreter, [jobs.PROGRAM, "launch", "--children", "--"])
-    jobs.wait_until(lambda: "probing" in open(f"/proc/{child.pid}/task/{sorted(os.listdir(f'/proc/{child.pid}/task'), key=int)[-1]}/comm").read(),
+    jobs.wait_until(
+        lambda: "probing" in open(
+            f"/proc/{child.pid}/task/{sorted(os.listdir(f'/proc/{child.pid}/task'), key=int)[-1]}/comm").read(),
                     10, "the child's agent")
     assert child.end()[0] == "ended 0"
 
 
 def test_code_of_a_user_that_runs_does_not_keep_it_alive():
     child = Child(INTERPRETERS[-1])
-    asking = subprocess.Popen([jobs.PROGRAM, "-t", str(child.pid), "eval", "--timeout", "60", "import time; time.sleep(50)"],
+    asking = subprocess.Popen([jobs.PROGRAM, "-t", str(child.pid), "eval", "--timeout", "60",
+                               "import time; time.sleep(50)"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    prompt = subprocess.Popen([jobs.PROGRAM, "-t", str(child.pid), "repl"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, universal_newlines=True)
+    prompt = subprocess.Popen([jobs.PROGRAM, "-t", str(child.pid), "repl"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     names = ["ps", "-L", "-o", "comm=", "-p", str(child.pid)]  # one that ends meanwhile is left out
-    jobs.wait_until(lambda: {"probing-eval", "probing-channel"} <= set(subprocess.check_output(names, text=True).split()), 10, "both")
+    jobs.wait_until(lambda: {"probing-eval",
+                             "probing-channel"} <= set(subprocess.check_output(names, text=True).split()), 10, "both")
     said, seconds = child.end()
     assert said == "ended 0" and seconds < 5 * jobs.SLOW
     assert asking.wait(10) != 0
@@ -107,13 +112,14 @@ thread.join()
 @EVERY
 def test_python_without_a_thread_is_not_entered_to_its_end(interpreter):
     """3.11 and 3.12 end such a process when a thread state is made there."""
-    parent = subprocess.Popen([interpreter, "-W", "ignore", "-c", WITHOUT_PYTHON], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              universal_newlines=True, env=CLEAN)
+    parent = subprocess.Popen([interpreter, "-W", "ignore", "-c", WITHOUT_PYTHON], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, universal_newlines=True, env=CLEAN)
     pid = int(parent.stdout.readline())
     assert probe(pid, "inject").returncode == 0
     parent.stdin.write("end Python's thread\n")
     parent.stdin.flush()
-    jobs.wait_until(lambda: "State:\tZ" in open(f"/proc/{pid}/task/{pid}/status").read(), 10, "the end of Python's thread")
+    jobs.wait_until(lambda: "State:\tZ" in open(f"/proc/{pid}/task/{pid}/status").read(), 10,
+                    "the end of Python's thread")
     for _ in range(2):
         done = probe(pid, "eval", "1+1")
         assert done.stdout == "2\n" if done.returncode == 0 else "its Python is shutting down" in done.stderr
@@ -159,8 +165,8 @@ int main(int argc, char **argv)
 def compiled(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("last") / "ends"
     path.with_suffix(".c").write_text(IN_C)
-    done = subprocess.run([request.param, "-pthread", "-o", path, path.with_suffix(".c")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True)
+    done = subprocess.run([request.param, "-pthread", "-o", path, path.with_suffix(".c")], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
     assert done.returncode == 0, done.stdout
     return path
 
@@ -169,12 +175,14 @@ def compiled(request, tmp_path_factory):
 @pytest.mark.parametrize("other", ["return", "pthread_exit"])
 def test_program_ends_as_without_us(compiled, main, other):
     def run(probed):
-        process = subprocess.Popen([compiled, main, other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        process = subprocess.Popen([compiled, main, other], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   universal_newlines=True)
         if probed:
             done = probe(process.pid, "inject")
             assert done.returncode == 0, done.stderr
         time.sleep(0.4)
-        jobs.wait_until(lambda: "State:\tZ" in open(f"/proc/{process.pid}/task/{process.pid}/status").read(), 10, "the end of the main thread")
+        jobs.wait_until(lambda: "State:\tZ" in open(f"/proc/{process.pid}/task/{process.pid}/status").read(), 10,
+                        "the end of the main thread")
         time.sleep(0.6 if probed else 0)  # the other one still runs: nothing ends
         assert process.poll() is None
         try:

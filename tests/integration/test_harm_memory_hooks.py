@@ -1,7 +1,8 @@
-"""Programs that replace the functions of Python's raw allocator: tracemalloc, functions of C, functions of Python (ctypes).
+"""Programs that replace the functions of Python's raw allocator: tracemalloc, functions of C, functions of Python
+(ctypes).
 
-The raw allocator is used without the GIL too, and what the program puts there runs in our threads: what waits for the GIL there, or needs
-a thread state, must never be called by a thread that has neither."""
+The raw allocator is used without the GIL too, and what the program puts there runs in our threads: what waits for the
+GIL there, or needs a thread state, must never be called by a thread that has neither."""
 import subprocess
 import time
 
@@ -12,10 +13,12 @@ from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
 from test_harm_python import PYTHONS, evaluate, name_of, program, version_of_any
 
-WITH_A_GIL = pytest.mark.parametrize("python", [python for python in PYTHONS if python not in builds.FREE_THREADED], ids=name_of)
+WITH_A_GIL = pytest.mark.parametrize("python", [python for python in PYTHONS if python not in builds.FREE_THREADED],
+                                     ids=name_of)
 # Whose ctypes can be imported, and that can load what this machine's compiler makes.
 OF_THIS_MACHINE = pytest.mark.parametrize(
-    "python", [python for python in PYTHONS if python not in builds.FREE_THREADED and not name_of(python).endswith("-root")], ids=name_of)
+    "python", [python for python in PYTHONS if python not in builds.FREE_THREADED
+               and not name_of(python).endswith("-root")], ids=name_of)
 
 START_AND_STOP = """
 import threading, time, tracemalloc
@@ -32,7 +35,8 @@ def work():
 """
 IN_MAIN = START_AND_STOP + "print('ready', flush=True)\nwork()\n"
 # The main thread never runs Python code again.
-IN_ANOTHER = START_AND_STOP + "threading.Thread(target=work).start()\nprint('ready', flush=True)\nthreading.Event().wait()\n"
+IN_ANOTHER = START_AND_STOP + ("threading.Thread(target=work).start()\nprint('ready', flush=True)\n"
+                               "threading.Event().wait()\n")
 
 
 def command_for(job, seconds):
@@ -114,8 +118,8 @@ while True:
 @OF_THIS_MACHINE
 def test_no_thread_of_ours_calls_functions_of_the_program_without_the_gil(python, tmp_path):
     (tmp_path / "hooks.c").write_text(HOOKS)
-    done = subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "hooks.so", tmp_path / "hooks.c"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, universal_newlines=True)
+    done = subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "hooks.so", tmp_path / "hooks.c"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     assert done.returncode == 0, done.stdout
     with program(python, IN_C % str(tmp_path / "hooks.so")) as job:
         command_for(job, 1)
@@ -162,7 +166,8 @@ def test_functions_in_python_are_called_by_threads_of_python_alone(python):
 
 @OF_THIS_MACHINE
 def test_forks_under_tracemalloc_wait_for_no_thread_of_ours(python):
-    """From 3.8 to 3.11 a thread that made its thread state waited for the GIL with a lock that forks wait for, up to 20 ms."""
+    """From 3.8 to 3.11 a thread that made its thread state waited for the GIL with a lock that forks wait for, up to 20
+    ms."""
     code = """
 import os, time, tracemalloc
 tracemalloc.start()

@@ -1,4 +1,5 @@
-"""Python state is not ours to change: what a program does, prints and finds is the same with an eval beside it and without.
+"""Python state is not ours to change: what a program does, prints and finds is the same with an eval beside it and
+without.
 
 Each test runs for every interpreter found: those of this machine, 3.14 and 3.15 in a root, and free-threaded builds.
 """
@@ -16,14 +17,17 @@ import roots
 from interpreters import INTERPRETERS, interpreter_id, version_of
 from jobs import probe
 
-NEWER = [path for path in roots.INTERPRETERS["sid"] if os.path.basename(path) not in {"python%d.%d" % version_of(p)[:2] for p in INTERPRETERS}]
+NEWER = [path for path in roots.INTERPRETERS["sid"]
+         if os.path.basename(path) not in {"python%d.%d" % version_of(p)[:2] for p in INTERPRETERS}]
 PYTHONS = [*INTERPRETERS, *NEWER, *builds.FREE_THREADED]
 # The oldest, the newest, the newest of all and one without a GIL; every one in the long form.
-FEW = PYTHONS if os.environ.get("PROBING_SOAK") else [INTERPRETERS[0], INTERPRETERS[-1], *NEWER[-1:], builds.FREE_THREADED[-1]]
+FEW = PYTHONS if os.environ.get("PROBING_SOAK") else [INTERPRETERS[0], INTERPRETERS[-1], *NEWER[-1:],
+                                                      builds.FREE_THREADED[-1]]
 
 
 def name_of(python):
-    return python if python.startswith("cp") else os.path.basename(python) + "-root" if python in NEWER else interpreter_id(python)
+    return python if python.startswith("cp") else os.path.basename(
+        python) + "-root" if python in NEWER else interpreter_id(python)
 
 
 def version_of_any(python):
@@ -48,8 +52,10 @@ def program(python, code, ready="ready", env=None):
         return
     name = f"harm-{os.getpid()}-{time.monotonic_ns()}.py"
     script = roots.path("sid") / "tmp" / name if python in NEWER else builds.path(python) / name
-    if python in builds.FREE_THREADED:  # these ignore PYTHONUNBUFFERED; lines keep their numbers where the first is empty
-        code = "import sys; sys.stdout.reconfigure(line_buffering=True)" + ("" if code.startswith("\n") else "\n") + code
+    # these ignore PYTHONUNBUFFERED; lines keep their numbers where the first is empty
+    if python in builds.FREE_THREADED:
+        code = "import sys; sys.stdout.reconfigure(line_buffering=True)" + ("" if code.startswith(
+            "\n") else "\n") + code
     script.write_text(code)
     try:
         if python in NEWER:
@@ -103,7 +109,8 @@ def test_a_program_that_prints_all_the_time_goes_on_line_by_line(python):
         for n in range(12):
             evaluate(job, LOOK, expect="2\n")
             evaluate(job, CALL, expect="True\n")
-            evaluate(job, "print('mine'); import sys; sys.stderr.write('mine') > 0" if python != "cp313t" else "print('mine')")
+            evaluate(job, "print('mine'); import sys; sys.stderr.write('mine') > 0" if python != "cp313t"
+                     else "print('mine')")
             evaluate(job, "i > 0", expect="True\n")
         os.kill(job.pid, 19)  # SIGSTOP: the output stays what it is
         lines = job.output.split("\n")[1:-1]
@@ -146,7 +153,8 @@ print("fine")
         assert last_words(job).split() == ["ready", "fine"]
 
 
-# What exec() and locals() leave in a function's frame, in a generator's, a coroutine's, a closure's, a method's, below a tracer.
+# What exec() and locals() leave in a function's frame, in a generator's, a coroutine's, a closure's, a method's, below
+# a tracer.
 FRAMES = """
 import sys, time
 def pause(): time.sleep(0.2)
@@ -254,9 +262,12 @@ def outer(arg, *rest, key=3, **more):
 outer(1, 2, key=4, z=9)
 """
     with program(python, code) as job:
-        evaluate(job, "deep, shared, own, mine, arg, rest, key, more", expect="(6, [1], 5, {'own': 5}, 1, (2,), 4, {'z': 9})\n")
+        evaluate(
+            job, "deep, shared, own, mine, arg, rest, key, more", expect="(6, [1], 5, {'own': 5}, 1, (2,), "
+                                                                         "4, {'z': 9})\n")
         assert "NameError" in evaluate(job, "unbound").stderr
-        evaluate(job, "sorted(set(dir()) & {'deep', 'shared', 'unbound', 'arg', 'mine'})", expect="['arg', 'deep', 'mine', 'shared']\n")
+        evaluate(job, "sorted(set(dir()) & {'deep', 'shared', 'unbound', 'arg', 'mine'})",
+                 expect="['arg', 'deep', 'mine', 'shared']\n")
 
 
 @EVERY
@@ -290,7 +301,8 @@ main()
     with program(python, code) as job:
         if has_locals(python):
             evaluate(job, "local", expect="['only', 'here']\n")
-        for text in ("1 + 1", "point.x", "table['k'][0] * 2", "print(table)", "f'{point.x:>4}'", "[i for i in (1, 2)]", "nothing_of_that_name",
+        for text in ("1 + 1", "point.x", "table['k'][0] * 2", "print(table)", "f'{point.x:>4}'", "[i for i in (1, 2)]",
+                     "nothing_of_that_name",
                      "(lambda: 1) is None", "point.x == 3 and not table", "1 / 0", "print('a', 'b', sep='-', end='')"):
             evaluate(job, text)
         time.sleep(0.1)
@@ -339,7 +351,8 @@ print(sys.stdout is real, sys.stderr is real_error)
 
 @EVERY
 def test_a_stand_in_that_the_program_saved_gives_way_to_the_stream(python):
-    """contextlib.redirect_stdout that begins during an eval and ends after it, or after detach, puts the stand-in back."""
+    """contextlib.redirect_stdout that begins during an eval and ends after it, or after detach, puts the stand-in
+    back."""
     needs_stand_ins(python)
     code = """
 import io, sys, threading, time
@@ -419,7 +432,8 @@ print(sys.stdout is real, "end")
         assert (done.stdout, done.stderr) == ("from repr\n<noisy>\n", "to stderr\n")
         assert evaluate(job, "[{'a': noisy}]").stdout == "from repr\n[{'a': <noisy>}]\n"
         assert evaluate(job, "print(noisy)").stdout == "from repr\n<noisy>\n"
-        assert evaluate(job, "n = sys.stdout.buffer.write(b'bytes'); sys.stdout.writelines(['a', 'b']); sys.stdout.flush()").stdout == "bytesab"
+        assert evaluate(job, "n = sys.stdout.buffer.write(b'bytes'); sys.stdout.writelines(['a', 'b']); "
+                             "sys.stdout.flush()").stdout == "bytesab"
         done = evaluate(job, "broken")
         assert done.returncode == 1 and "ValueError: no repr" in done.stderr
         stop(job)
@@ -442,7 +456,8 @@ print(sys.stdout is real)
     with program(python, code) as job:
         texts = ["import time; time.sleep(%s); print('mine', %d)" % (0.05 * ((n * 3) % 8), n) for n in range(8)]
         for _ in range(2):
-            running = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", text], stdout=subprocess.PIPE, universal_newlines=True)
+            running = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", text], stdout=subprocess.PIPE,
+                                        universal_newlines=True)
                        for text in texts]
             assert [process.communicate(timeout=30)[0] for process in running] == [f"mine {n}\n" for n in range(8)]
         stop(job)
@@ -452,11 +467,14 @@ print(sys.stdout is real)
 
 @EVERY
 def test_a_program_that_ends_meanwhile_ends_as_it_would(python):
-    code = "import atexit, sys, time\natexit.register(lambda: print('bye', type(sys.stdout).__name__ != ''))\nprint('ready')\ntime.sleep({})\nprint('x' * 10)\n"
+    code = ("import atexit, sys, time\natexit.register(lambda: print('bye', type(sys.stdout).__name__ != ''))\n"
+            "print('ready')\ntime.sleep({})\nprint('x' * 10)\n")
     for n in range(3):
         with program(python, code.format(0.3 + 0.1 * n)) as job:
-            running = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", text], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                       for text in ("import time\nwhile True: time.sleep(0.001)", "while True: print(1)", "import time; time.sleep(30)")]
+            running = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", text], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+                       for text in ("import time\nwhile True: time.sleep(0.001)", "while True: print(1)",
+                                    "import time; time.sleep(30)")]
             while job.alive():
                 probe(job.pid, "eval", CALL)
             assert job.process.wait(timeout=10) == 0 and job.output == "ready\nxxxxxxxxxx\nbye True\n", job.output
@@ -484,7 +502,8 @@ while "stop" not in globals(): time.sleep(0.01)
 time.sleep(0.2)
 print(sys.stdout is real)
 """
-    # From 3.12 on fork warns where the process has more than one thread, which it has with the agent in it: docs/safety.md.
+    # From 3.12 on fork warns where the process has more than one thread, which it has with the agent in it:
+    # docs/safety.md.
     with program(python, "import warnings; warnings.simplefilter('ignore')\n" + code) as job:
         assert evaluate(job, "import time; time.sleep(0.4); print('mine')").stdout == "mine\n"
         stop(job)
@@ -536,7 +555,8 @@ print("fine")
 
 @EVERY
 def test_an_eval_that_ended_or_was_stopped_leaves_no_exception_pending(python):
-    """Up to 3.12 a mark of one, once left set, makes every check of the interpreter slow, and in 3.11 a traced function never starts."""
+    """Up to 3.12 a mark of one, once left set, makes every check of the interpreter slow, and in 3.11 a traced function
+    never starts."""
     code = """
 import sys, time
 def trace(*_): return trace
@@ -558,7 +578,8 @@ print("fine")
 @EVERY
 def test_an_eval_that_is_stopped_does_not_end_the_program_by_sigint(python):
     """KeyboardInterrupt that goes through exec() of a text is remembered until the program ends (3.8 and later)."""
-    with program(python, "import time\nprint('ready')\nwhile 'stop' not in globals(): time.sleep(0.01)\nprint('fine')\n") as job:
+    with program(python, "import time\nprint('ready')\nwhile 'stop' not in globals(): time.sleep(0.01)\n"
+                         "print('fine')\n") as job:
         for seconds in ("0.2", "2", "20"):  # more where a busy machine gave it no turn of the GIL in that time
             done = evaluate(job, "exec('import time\\nwhile True: time.sleep(0.001)')", "--timeout", seconds)
             if "GIL could not be had" not in done.stderr:

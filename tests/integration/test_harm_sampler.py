@@ -1,5 +1,5 @@
-"""What a target must not notice of being sampled: its waits are as long as asked and end without EINTR, it keeps its CPU, it
-gets its signals. The targets measure that themselves."""
+"""What a target must not notice of being sampled: its waits are as long as asked and end without EINTR, it keeps its
+CPU, it gets its signals. The targets measure that themselves."""
 import os
 import re
 import shutil
@@ -32,7 +32,8 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="real-time priority is 
 @pytest.fixture(scope="module")
 def waits(tmp_path_factory):
     out = tmp_path_factory.mktemp("waits") / "target_waits"
-    subprocess.run([shutil.which("gcc") or shutil.which("cc"), "-O1", "-g", "-D_GNU_SOURCE", "-pthread", SOURCE, "-o", out], check=True)
+    subprocess.run([shutil.which("gcc") or shutil.which("cc"), "-O1", "-g", "-D_GNU_SOURCE", "-pthread", SOURCE, "-o",
+                    out], check=True)
     return out
 
 
@@ -49,7 +50,8 @@ def rows_of(text):
 
 @pytest.fixture(scope="module")
 def alone(waits):
-    """The same by a target that is not sampled: the kernel rounds the timeouts of sockets up to its ticks, of up to 10 ms."""
+    """The same by a target that is not sampled: the kernel rounds the timeouts of sockets up to its ticks, of up to 10
+    ms."""
     with jobs.start(waits, 2, ready="ready") as job:
         assert job.process.wait(20) == 0
         return rows_of(job.output)
@@ -99,9 +101,11 @@ def test_waits_are_as_long_as_asked_beside_backtraces(waits, alone):
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)
 def test_no_wait_of_python_ends_with_eintr(interpreter, tmp_path):
     """By ctypes, which does not try again after EINTR as Python's own functions do."""
-    code = ("import ctypes, time\nlibc = ctypes.CDLL(None, use_errno=True)\nfd = libc.epoll_create1(0)\nbuf = ctypes.create_string_buffer(64)\n"
+    code = ("import ctypes, time\nlibc = ctypes.CDLL(None, use_errno=True)\nfd = libc.epoll_create1(0)\n"
+            "buf = ctypes.create_string_buffer(64)\n"
             "print('ready', flush=True)\nend = time.monotonic() + 2.5; bad = 0\nwhile time.monotonic() < end:\n"
-            "    for i in range(5000): pass\n    if libc.epoll_wait(fd, buf, 1, 1) < 0: bad += 1\nprint('bad', bad, flush=True)\n")
+            "    for i in range(5000): pass\n    if libc.epoll_wait(fd, buf, 1, 1) < 0: bad += 1\n"
+            "print('bad', bad, flush=True)\n")
     with jobs.python(code, interpreter) as job:
         assert sample(job.pid, tmp_path / "a.folded", "--native", "--rate", 1000, seconds=2).returncode == 0
         assert job.process.wait(20) == 0
@@ -119,7 +123,8 @@ def turns_beside(job, sampler):
 
 
 @root_only
-@pytest.mark.parametrize("command, pause", [([], 0), (["nice", "-n", "19"], 0), (["chrt", "-f", "5"], 0.002)], ids=["plain", "nice", "fifo"])
+@pytest.mark.parametrize("command, pause", [([], 0), (["nice", "-n", "19"], 0), (["chrt", "-f", "5"], 0.002)],
+                         ids=["plain", "nice", "fifo"])
 def test_a_job_on_one_cpu_keeps_it(command, pause, tmp_path):
     cpu = str(min(os.sched_getaffinity(0)))
     script = tmp_path / "loop.py"
@@ -128,8 +133,10 @@ def test_a_job_on_one_cpu_keeps_it(command, pause, tmp_path):
     for _ in range(3):  # other programs want that CPU too
         with jobs.start("taskset", "-c", cpu, *command, INTERPRETERS[-1], script, pause, ready="ready") as job:
             before, during, done = turns_beside(job, lambda: subprocess.run(
-                ["taskset", "-c", cpu, str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o", str(tmp_path / "a.folded"), "--native", "--rate",
-                 "1000", "--duration", "4"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=60))
+                ["taskset", "-c", cpu, str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o",
+                 str(tmp_path / "a.folded"), "--native", "--rate",
+                 "1000", "--duration", "4"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+                timeout=60))
             assert done.returncode == 0, done.stdout
             said = f"{before} turns a second before, {during} meanwhile"
             best = max(best, sorted(during)[len(during) // 2] / before)
@@ -139,15 +146,19 @@ def test_a_job_on_one_cpu_keeps_it(command, pause, tmp_path):
 
 
 @root_only
-@pytest.mark.parametrize("command", [["flamegraph", "--native", "-o", "{out}"], ["record", "--native"], ["flamegraph", "--native", "--rate", "5000", "-o", "{out}"]],
+@pytest.mark.parametrize("command", [["flamegraph", "--native", "-o", "{out}"], ["record", "--native"],
+                                     ["flamegraph", "--native", "--rate", "5000", "-o", "{out}"]],
                          ids=["flamegraph", "record", "beyond"])
 def test_the_first_second_of_the_only_cpu_is_the_jobs_too(command, tmp_path):
     """Counted on the tool's own CPU clock: what it reads at first is part of its share."""
     cpu, words = str(min(os.sched_getaffinity(0))), [word.format(out=tmp_path / "a.folded") for word in command]
     rate = [] if "--rate" in words else ["--rate", "1000"]
-    with jobs.start("taskset", "-c", cpu, INTERPRETERS[-1], "-c", "print('ready', flush=True)\nwhile True: sum(range(1000))", ready="ready") as job:
-        tool = subprocess.Popen(["taskset", "-c", cpu, str(jobs.PROGRAM), "-t", str(job.pid), *words, *rate, "--duration", "1"],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PROBING_DIR": str(tmp_path)})
+    with jobs.start("taskset", "-c", cpu, INTERPRETERS[-1], "-c", "print('ready', flush=True)\n"
+                                                                  "while True: sum(range(1000))", ready="ready") as job:
+        tool = subprocess.Popen(["taskset", "-c", cpu, str(jobs.PROGRAM), "-t", str(job.pid), *words, *rate,
+                                 "--duration", "1"],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                env={**os.environ, "PROBING_DIR": str(tmp_path)})
         _, status, used = os.wait4(tool.pid, 0)
         tool.returncode = status
     assert status == 0 and used.ru_utime + used.ru_stime < 0.13, used
@@ -180,7 +191,8 @@ def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
         child, took = map(int, job.output.split()[1:])
     assert child == 1 and took < 6000, job.output  # it went on when its child did
     text = (tmp_path / "a.folded").read_text()
-    count = {name: sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if name in line) for name in ("work_beside_vfork", "[waiting in vfork]")}
+    count = {name: sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if name in line)
+             for name in ("work_beside_vfork", "[waiting in vfork]")}
     # The one that works is refused where a busy machine lets it stop too late; held up it would have next to none.
     assert count["[waiting in vfork]"] > 100 and count["work_beside_vfork"] > 40, done.stdout + text
 

@@ -1,4 +1,5 @@
-"""What is known of torch and of the program's modules is read from their structures: no code of theirs runs, and nothing of theirs is made."""
+"""What is known of torch and of the program's modules is read from their structures: no code of theirs runs, and
+nothing of theirs is made."""
 import subprocess
 import sys
 import time
@@ -30,7 +31,8 @@ NN = {"nn/__init__.py": "from . import parameter, modules\n", "nn/parameter.py":
       "nn/modules/module.py": "class Module:\n    def __call__(self): pass\n"}
 
 
-@pytest.mark.parametrize("command", [["config", "probing.memory.sampling=on"], ["probes", "start", "torch"]], ids=["memory", "torch"])
+@pytest.mark.parametrize("command", [["config", "probing.memory.sampling=on"], ["probes", "start", "torch"]],
+                         ids=["memory", "torch"])
 def test_torch_is_not_entered_while_it_is_imported(command, tmp_path):
     for name, text in {"__init__.py": FAKE, **NN}.items():
         path = tmp_path / "torch" / name
@@ -38,7 +40,8 @@ def test_torch_is_not_entered_while_it_is_imported(command, tmp_path):
         path.write_text(text)
     done = subprocess.run(["gcc", "-shared", "-x", "c", "-o", tmp_path / "torch/libtorch_python.so", "/dev/null"])
     assert done.returncode == 0
-    program = subprocess.Popen([sys.executable, "-c", "import torch\nprint(torch.early, flush=True)\nimport sys; sys.stdin.readline()"], cwd=tmp_path,
+    program = subprocess.Popen([sys.executable, "-c", "import torch\nprint(torch.early, flush=True)\n"
+                                                      "import sys; sys.stdin.readline()"], cwd=tmp_path,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
     try:
         assert program.stdout.readline() == "importing\n"
@@ -77,7 +80,8 @@ while True:
         time.sleep(1.5)  # it looks for torch once a second
         evaluate(job, "wanted.append(wanted.pop() + 200)")
         jobs.wait_until(lambda: evaluate(job, "len(kept)").stdout == "200\n", 20, "the tensors")
-        found = rows(job, "SELECT sum(allocated_bytes)::BIGINT AS sum, min(bytes) AS least, max(bytes) AS most, any_value(device) AS device "
+        found = rows(job, "SELECT sum(allocated_bytes)::BIGINT AS sum, min(bytes) AS least, max(bytes) AS most, "
+                          "any_value(device) AS device "
                           "FROM memory_allocations WHERE kind = 'tensor' AND bytes > 100000")[0]
         assert (found["least"], found["most"], found["device"]) == (200000, 200000, "cpu")
         assert 0.7 * 200 * 200000 < found["sum"] < 1.3 * 200 * 200000
@@ -123,5 +127,6 @@ while True:
     with jobs.python(code, ready_seconds=60) as job:
         assert probe(job.pid, "probes", "start", "torch").returncode == 0
         name = lambda: {row["module"] for row in rows(job, "SELECT DISTINCT module FROM python.torch_trace")}
-        jobs.wait_until(lambda: "python.torch_trace" in probe(job.pid, "tables").stdout and "inner" in name(), 20, "rows of the module")
+        jobs.wait_until(lambda: "python.torch_trace" in probe(job.pid, "tables").stdout and "inner" in name(), 20,
+                        "rows of the module")
         evaluate(job, "sorted(seen - usual)", expect="[]\n")

@@ -1,4 +1,5 @@
-"""A call that moves data returns when all of it is moved, whatever is done to its thread: the reader gets all, and the program the whole count."""
+"""A call that moves data returns when all of it is moved, whatever is done to its thread: the reader gets all, and the
+program the whole count."""
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ SIZE = 300_000
 PRINTS = f"print('x' * {SIZE}); print('end')"
 # The same with a second thread that can be used instead, and with one that is in a transfer as well.
 OTHER = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); "
-COMMANDS = [("inject",), ("eval", "1+1"), ("config", "probing.sample_rate=0.5"), ("backtrace", "--native"), ("flamegraph", "--native", "--duration", "300ms", "-o", "{out}/x.folded"), ("detach",)]
+COMMANDS = [("inject",), ("eval", "1+1"), ("config", "probing.sample_rate=0.5"), ("backtrace", "--native"),
+            ("flamegraph", "--native", "--duration", "300ms", "-o", "{out}/x.folded"), ("detach",)]
 
 
 def until_it_writes(pid):
@@ -68,14 +70,17 @@ def test_its_stack_is_still_the_programs(printing):
     until_it_writes(job.pid)
     shown = probe(job.pid, "backtrace", "--native").stdout
     frames = [line.split()[0] for line in shown.split('"MainThread"')[1].split("\n\n")[0].splitlines()[1:]]
-    assert frames[0].strip("_") == "write" and frames[1].startswith("_Py_write") and frames[-1].startswith("_start"), shown
+    assert frames[0].strip("_") == "write", shown
+    assert frames[1].startswith("_Py_write"), shown
+    assert frames[-1].startswith("_start"), shown
     assert all_of(job) == WHOLE
 
 
 def test_a_tool_that_is_killed_loses_nothing(printing):
     job = printing(PRINTS)
     for i in range(12):
-        tool = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "inject"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        tool = subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "inject"], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
         time.sleep(0.1 + i * 0.005)
         tool.send_signal(signal.SIGKILL)
         tool.wait()
@@ -105,7 +110,8 @@ print(libc.splice(r, None, a.fileno(), None, 1 << 20, 0), flush=True)
 def test_what_cannot_be_finished_is_left_alone(tmp_path):
     """splice from a pipe to a socket ends when the pipe is empty: whether a stop ended it cannot be told."""
     go = tmp_path / "go"
-    job = subprocess.Popen([sys.executable, "-c", SPLICES.format(go=str(go))], stdout=subprocess.PIPE, universal_newlines=True)
+    job = subprocess.Popen([sys.executable, "-c", SPLICES.format(go=str(go))], stdout=subprocess.PIPE,
+                           universal_newlines=True)
     try:
         jobs.wait_for_call(job.pid, "splice")
         done = probe(job.pid, "inject", "--timeout", "1s")

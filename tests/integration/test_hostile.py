@@ -1,5 +1,5 @@
-"""The tool under attack by the job: its memory, files, sockets and names are whatever it likes, and the tool is often root.
-Each command ends in seconds, with an answer or one line that says why not, whatever it finds."""
+"""The tool under attack by the job: its memory, files, sockets and names are whatever it likes, and the tool is often
+root. Each command ends in seconds, with an answer or one line that says why not, whatever it finds."""
 import os
 import resource
 import shutil
@@ -48,7 +48,9 @@ innermost(Thing(), 7**300)
 TELLING = [*[path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 13)],
            *[("sid", path) for path in roots.INTERPRETERS["sid"]]]
 SOAK = os.environ.get("PROBING_SOAK")  # takes every interpreter
-EVERY_THAT_TELLS = pytest.mark.parametrize("interpreter", TELLING if SOAK else TELLING[-1:], ids=lambda i: i[1].rsplit("/", 1)[1] if isinstance(i, tuple) else interpreters.interpreter_id(i))
+EVERY_THAT_TELLS = pytest.mark.parametrize("interpreter", TELLING if SOAK else TELLING[-1:],
+                                           ids=lambda i: i[1].rsplit("/", 1)[1] if isinstance(i, tuple)
+                                           else interpreters.interpreter_id(i))
 
 
 @contextmanager
@@ -74,14 +76,17 @@ def job_of(interpreter, tmp_path):
 def reader(tmp_path_factory):
     """The reader with lies in what it reads, under the sanitizers."""
     binary = tmp_path_factory.mktemp("hostile") / "reader"
-    subprocess.run(["cc", "-std=gnu17", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GNU_SOURCE",
-                    f"-I{TOP / 'src'}", "-o", binary, TARGETS / "hostile_reader.c", *(TOP / "src/remote/python").glob("*.c"), *LIBRARIES, "-ldl"],
+    subprocess.run(["cc", "-std=gnu17", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+                    "-D_GNU_SOURCE",
+                    f"-I{TOP / 'src'}", "-o", binary, TARGETS / "hostile_reader.c",
+                    *(TOP / "src/remote/python").glob("*.c"), *LIBRARIES, "-ldl"],
                    check=True)
     return binary
 
 
 def facts_of(reader, *words):
-    done = subprocess.run([reader, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=300,
+    done = subprocess.run([reader, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          universal_newlines=True, timeout=300,
                           env={**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=4"})
     assert done.returncode == 0, done.stdout[-4000:]
     return {key: int(value) for key, value in (word.split("=") for word in done.stdout.split())}
@@ -96,7 +101,8 @@ def test_no_word_of_told_offsets_crashes_or_stops_the_reader(interpreter, reader
     assert facts["slowest_ms"] < 2000 and facts["peak_mb"] < 200, facts
 
 
-@pytest.mark.parametrize("interpreter", interpreters.INTERPRETERS if SOAK else interpreters.INTERPRETERS[1::3], ids=interpreters.interpreter_id)
+@pytest.mark.parametrize("interpreter", interpreters.INTERPRETERS if SOAK else interpreters.INTERPRETERS[1::3],
+                         ids=interpreters.interpreter_id)
 def test_memory_that_changes_while_it_is_read_ends_every_reading(interpreter, reader, tmp_path):
     with job_of(interpreter, tmp_path) as pid:
         facts = facts_of(reader, "shifting", pid, 1, 150)
@@ -126,12 +132,13 @@ def told_at(pid):
 def timed(*words, seconds=2.0, prefix=(), **options):
     """Runs a command, which must not crash and must say in one line why it fails."""
     began = time.monotonic()
-    done = subprocess.run([*prefix, str(jobs.PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=120, **options)
+    done = subprocess.run([*prefix, str(jobs.PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, **options)
     done.seconds = time.monotonic() - began
     done.text, done.errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     assert done.returncode in (0, 1), (words, done.returncode, done.errors)
-    told = [line for line in done.errors.splitlines() if not line.startswith("note: ")]  # another test's process may have had the pid
+    # another test's process may have had the pid
+    told = [line for line in done.errors.splitlines() if not line.startswith("note: ")]
     assert done.returncode == 0 or len(told) == 1, (words, done.errors)
     jobs.in_time(done.seconds < seconds, (words, done.seconds, done.errors))
     return done
@@ -160,8 +167,8 @@ def test_commands_read_past_offsets_that_cannot_be(interpreter, tmp_path):
 
 
 FAKE = ["silent", "slow", "dribble", "huge", "half", "wrong", "flood", "closes", "garbage", "error"]
-ASKED = [["--timeout", "1s", "eval", "1+1"], ["--timeout", "1s", "config", "probing.sample_rate=0.5"], ["--timeout", "1s", "detach"],
-         ["tables"], ["memory"], ["config"], ["backtrace"], ["query", "select 1"]]
+ASKED = [["--timeout", "1s", "eval", "1+1"], ["--timeout", "1s", "config", "probing.sample_rate=0.5"],
+         ["--timeout", "1s", "detach"], ["tables"], ["memory"], ["config"], ["backtrace"], ["query", "select 1"]]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up the right to trace")
@@ -212,7 +219,8 @@ def test_files_of_a_run_that_are_none_hold_no_command(kind):
                 kind(path / name)
             kind(perf)
             for words in (["list"], ["-t", job.pid, "tables"], ["-t", job.pid, "config"], ["-t", job.pid, "backtrace"],
-                          ["-t", job.pid, "backtrace", "--native"], ["-t", job.pid, "query", "select 1"], ["-t", job.pid, "memory"]):
+                          ["-t", job.pid, "backtrace", "--native"], ["-t", job.pid, "query", "select 1"],
+                          ["-t", job.pid, "memory"]):
                 timed(*words, seconds=20)
             assert "train" in timed("-t", job.pid, "backtrace").text
         finally:
@@ -243,8 +251,8 @@ time.sleep(1000)
 @pytest.mark.parametrize("interpreter", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
 def test_names_with_control_characters_reach_no_terminal(interpreter):
     with jobs.python(NAMES, interpreter=interpreter, flags=()) as job:
-        for words in (["backtrace"], ["backtrace", "--locals"], ["backtrace", "--json"], ["query", "select * from python.backtrace"],
-                      ["backtrace", "--native"]):
+        for words in (["backtrace"], ["backtrace", "--locals"], ["backtrace", "--json"],
+                      ["query", "select * from python.backtrace"], ["backtrace", "--native"]):
             done = timed("-t", job.pid, *words, seconds=10)
             for bad in (b"\x1b[", b"\x07", b"\r", "\x9b".encode()):
                 assert bad not in done.stdout + done.stderr, (words, bad)
@@ -286,7 +294,9 @@ def test_made_up_thread_states_cost_little(interpreter):
             memory.seek(state + NEXT)
             memory.write(struct.pack("<Q", chain))
         done = timed("-t", job.pid, "backtrace", seconds=10, preexec_fn=few)
-        assert done.returncode == 0 and "innermost" in done.text and "more thread states" in done.text, done.text[-2000:]
+        assert done.returncode == 0, done.text[-2000:]
+        assert "innermost" in done.text, done.text[-2000:]
+        assert "more thread states" in done.text, done.text[-2000:]
         timed("-t", job.pid, "record", "--duration", "1s", seconds=20, preexec_fn=few)
 
 

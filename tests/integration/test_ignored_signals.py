@@ -1,4 +1,5 @@
-"""A command that is started with a signal ignored (nohup, a shell's background job) goes on to ignore it; started otherwise it ends."""
+"""A command that is started with a signal ignored (nohup, a shell's background job) goes on to ignore it; started
+otherwise it ends."""
 import os
 import signal
 import subprocess
@@ -13,8 +14,8 @@ def start(number, ignored, *words, **options):
     """The program with that signal ignored, or as a shell in the foreground leaves it."""
     def prepare():
         signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
-    return subprocess.Popen([str(jobs.PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            universal_newlines=True, preexec_fn=prepare, **options)
+    return subprocess.Popen([str(jobs.PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, universal_newlines=True, preexec_fn=prepare, **options)
 
 
 def takes(process, number):

@@ -128,13 +128,16 @@ def test_another_agent_beside_the_first_is_not_taken_for_it(kit):
 
 def test_signals_that_come_meanwhile_all_arrive(kit):
     code = ("import signal, time\nseen = []\nsignal.signal(signal.SIGUSR1, lambda *a: seen.append(1))\n"
-            "print('ready', flush=True)\nwhile len(seen) < 30: time.sleep(0.001)\nprint('all', flush=True)\ntime.sleep(60)")
-    process = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+            "print('ready', flush=True)\nwhile len(seen) < 30: time.sleep(0.001)\nprint('all', flush=True)\n"
+            "time.sleep(60)")
+    process = subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", code], stdout=subprocess.PIPE,
+                               stdin=subprocess.PIPE)
     target = inject_kit.Target(process)
     try:
         assert target.line() == "ready"
         for _ in range(30):
-            driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("ok"))], stdout=subprocess.DEVNULL)
+            driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("ok"))],
+                                      stdout=subprocess.DEVNULL)
             time.sleep(0.001)
             os.kill(target.pid, signal.SIGUSR1)
             assert driver.wait() == 0
@@ -161,7 +164,8 @@ def test_no_injection_hangs_in_a_target_that_lives_in_its_allocator(kit, soak, c
             inside += answer["unsafe_rounds"]
             all_inside += answer["unsafe_rounds"] > 0
     with capsys.disabled():
-        print(f"\n{runs} injections: {looks} looks found a thread inside the allocator or loader, {inside} rounds found every "
+        print(f"\n{runs} injections: {looks} looks found a thread inside the allocator or loader, {inside} rounds "
+              f"found every "
               f"thread there, in {all_inside} of the injections")
     assert looks > 0, "the target was never where it hurts: this test shows nothing"
 
@@ -186,7 +190,8 @@ def test_no_injection_hangs_in_a_target_whose_threads_give_their_own_stacks_back
 
 
 def test_a_held_thread_changes_hands_four_times(kit):
-    """Stopped, into one system call, out of it, the stub run; once more where it is the only thread. How long that takes is the machine's."""
+    """Stopped, into one system call, out of it, the stub run; once more where it is the only thread. How long that
+    takes is the machine's."""
     for command, most in ((("malloc", 3), 4), (("wait", "read"), 5)):
         for _ in range(3):
             with kit.run(*command) as target:
@@ -211,7 +216,8 @@ def test_the_deadline_leaves_the_target_untouched(kit):
             if answer["r"] == 0:
                 continue
             failed += 1
-            assert any(text in answer["error"] for text in ("inside its allocator", "did not come up in time", "nothing was changed")), answer
+            assert any(text in answer["error"] for text in ("inside its allocator", "did not come up in time",
+                                                            "nothing was changed")), answer
             inject_kit.wait_until_clean(target.pid)
             time.sleep(0.01)
             assert not inject_kit.executable(target.pid) and len(os.listdir(f"/proc/{target.pid}/task")) == threads
@@ -228,8 +234,8 @@ LENGTHS = ["registers 0", "registers 256"] if os.uname().machine == "aarch64" el
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("victim", ["wait read", "wait futex", "registers", "malloc 3", "musl-wait read", "musl-wait futex", "musl-registers",
-                                    *LENGTHS])
+@pytest.mark.parametrize("victim", ["wait read", "wait futex", "registers", "malloc 3", "musl-wait read",
+                                    "musl-wait futex", "musl-registers", *LENGTHS])
 def test_the_tool_killed_at_every_step_leaves_the_target_whole(kit, victim):
     steps = kit.steps(*victim.split())
     assert len(steps) > 14 and "stub running" in steps and "registers restored" in steps and "told to go on" in steps
@@ -265,7 +271,8 @@ def test_the_tool_killed_at_every_step_leaves_the_target_whole(kit, victim):
 
 
 def test_a_thread_that_waits_for_a_dead_tool_is_not_borrowed(kit, libc):
-    """It would be the best: it sleeps, and the others have signals blocked that keep them from being borrowed for a second."""
+    """It would be the best: it sleeps, and the others have signals blocked that keep them from being borrowed for a
+    second."""
     with kit.run(libc + "wait", "masked") as target:
         assert kit.inject(target.pid, timeout_ms=30000, PROBING_DIE_AT="loader ready") == "killed"
         began = time.monotonic()
@@ -277,7 +284,8 @@ def test_a_thread_that_waits_for_a_dead_tool_is_not_borrowed(kit, libc):
 
 def test_ctrl_c_while_the_library_loads_lets_it_load_on(kit):
     with kit.run("wait", "read") as target:
-        driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("slow"))], stdout=subprocess.PIPE)
+        driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("slow"))],
+                                  stdout=subprocess.PIPE)
         time.sleep(0.5)
         driver.send_signal(signal.SIGINT)
         driver.communicate(timeout=5)
@@ -331,13 +339,16 @@ def test_options_too_long_are_refused(kit):
         assert_agent_runs(target.pid, kit.inject(target.pid, options=longest), longest)
 
 
-# ---- Python ------------------------------------------------------------------------------------------------------------
+# ---- Python
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("python", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
-@pytest.mark.parametrize("code", ["import time; time.sleep(60)", "while True: sum(range(1000))"], ids=["sleeping", "computing"])
+@pytest.mark.parametrize("code", ["import time; time.sleep(60)", "while True: sum(range(1000))"],
+                         ids=["sleeping", "computing"])
 def test_python(kit, python, code):
-    process = subprocess.Popen([python, "-c", "print('ready', flush=True)\n" + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([python, "-c", "print('ready', flush=True)\n" + code], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
     target = inject_kit.Target(process)
     try:
         assert target.line() == "ready"
@@ -355,7 +366,8 @@ PYTHON_IN_ROOT = "import time\nprint('ready', flush=True)\nwhile True: time.slee
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS for program in roots.INTERPRETERS[name]])
+@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS
+                                           for program in roots.INTERPRETERS[name]])
 def test_another_root_and_pid_namespace(kit, name, program):
     with roots.start(name, program, "-c", PYTHON_IN_ROOT) as target:
         target.wait_for("ready")
@@ -381,7 +393,8 @@ def test_remote_debugging_where_another_tracer_is_in_the_way(kit, program):
 
 @pytest.mark.timeout(300)
 def test_remote_debugging_turned_off_is_respected(kit):
-    with roots.start("sid", roots.INTERPRETERS["sid"][0], "-c", PYTHON_IN_ROOT, env={"PYTHON_DISABLE_REMOTE_DEBUG": "1"}) as target:
+    with roots.start("sid", roots.INTERPRETERS["sid"][0], "-c", PYTHON_IN_ROOT,
+                     env={"PYTHON_DISABLE_REMOTE_DEBUG": "1"}) as target:
         target.wait_for("ready")
         with traced(target.pid):
             assert "is traced by" in kit.inject(target.pid)["error"]
@@ -429,7 +442,9 @@ def test_a_program_that_a_shell_is_about_to_begin_gets_its_agent(kit):
 
 def test_several_at_once_bring_in_one_agent(kit, libc):
     with kit.run(libc + "wait", "read") as target:
-        drivers = [subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("ok"))], stdout=subprocess.PIPE) for _ in range(6)]
+        drivers = [subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("ok"))],
+                                    stdout=subprocess.PIPE) for _ in range(6)]
         answers = [json.loads(driver.communicate()[0]) for driver in drivers]
         assert [answer["r"] for answer in answers] == [0] * 6, answers
-        assert sorted(answer["reused"] for answer in answers) == [0] + [1] * 5 and len({answer["status"] for answer in answers}) == 1
+        assert sorted(answer["reused"] for answer in answers) == [0] + [1] * 5
+        assert len({answer["status"] for answer in answers}) == 1

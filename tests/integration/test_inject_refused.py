@@ -58,7 +58,8 @@ def test_root_into_a_process_of_another_user(kit):
 def test_not_dumpable(kit):
     needs_root()
     code = ("import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print('ready', flush=True); time.sleep(60)")
-    process = subprocess.Popen([*AS_NOBODY, "/usr/bin/python3", "-c", code], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    process = subprocess.Popen([*AS_NOBODY, "/usr/bin/python3", "-c", code], stdout=subprocess.PIPE,
+                               stdin=subprocess.PIPE)
     target = inject_kit.Target(process)
     try:
         assert target.line() == "ready"
@@ -99,8 +100,10 @@ def is_kernel_thread(pid):
 def test_a_32_bit_process(kit, tmp_path):
     """An ELF of 32 bits that waits: 52 bytes of header, 32 of program header, and pause(); jmp back."""
     code = bytes.fromhex("b81d000000cd80ebf7")
-    header = bytes.fromhex("7f454c46010101000000000000000000020003000100000054800408340000000000000000000000340020000100000000000000")
-    segment = b"".join(n.to_bytes(4, "little") for n in (1, 0, 0x08048000, 0x08048000, 84 + len(code), 84 + len(code), 5, 4096))
+    header = bytes.fromhex(
+        "7f454c46010101000000000000000000020003000100000054800408340000000000000000000000340020000100000000000000")
+    segment = b"".join(n.to_bytes(4, "little") for n in (1, 0, 0x08048000, 0x08048000, 84 + len(code), 84 + len(code),
+                                                         5, 4096))
     program = tmp_path / "small"
     program.write_bytes(header + segment + code)
     program.chmod(0o755)
@@ -157,7 +160,8 @@ def behind(numbers, action):
 
 def test_a_filter_around_the_tool(kit):
     with kit.run("wait", "poll") as target:
-        refused(kit, target.pid, "seccomp filter forbids ptrace", "--cap-add=SYS_PTRACE", prefix=behind([PTRACE], EPERM))
+        refused(kit, target.pid, "seccomp filter forbids ptrace", "--cap-add=SYS_PTRACE",
+                prefix=behind([PTRACE], EPERM))
         assert target.line() == "undisturbed"
 
 
@@ -179,7 +183,8 @@ def test_a_filter_around_the_target_that_kills_for_a_memfd(kit):
 
 def in_namespace(setup):
     """A prefix: the command runs as process 1 of its own pid and mount namespace, after setup."""
-    return ["unshare", "--fork", "--pid", "--mount", "--mount-proc", "--kill-child", "sh", "-c", setup + '\nexec "$0" "$@"']
+    return ["unshare", "--fork", "--pid", "--mount", "--mount-proc", "--kill-child", "sh", "-c",
+            setup + '\nexec "$0" "$@"']
 
 
 def inner(target):
@@ -219,8 +224,8 @@ def test_no_place_at_all(kit, tmp_path, option, says):
     else:
         setup, program = NOWHERE.format(option), str(kit.where / "wait")
     made = not os.path.isdir("/mnt/kit")
-    process = subprocess.Popen([*in_namespace(setup), *behind([MEMFD_CREATE], EPERM), program, "poll"], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE)
+    process = subprocess.Popen([*in_namespace(setup), *behind([MEMFD_CREATE], EPERM), program, "poll"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     target = inject_kit.Target(process)
     try:
         assert target.line() == "ready"
@@ -260,7 +265,8 @@ def test_the_last_mappings_are_left_to_the_program(kit):
     most = int(open("/proc/sys/vm/max_map_count").read())
     if most > 200000:
         pytest.skip(f"vm.max_map_count is {most}: to use them up takes too long")
-    process = subprocess.Popen([sys.executable, "-c", MAPPINGS, str(most - 200)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", MAPPINGS, str(most - 200)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
     target = inject_kit.Target(process)
     try:
         assert target.line() == "ready"
@@ -276,7 +282,8 @@ def test_the_last_mappings_are_left_to_the_program(kit):
 def test_the_doctor_says_what_inject_says(kit):
     with kit.run("wait", "poll") as target:
         rows = kit.doctor(target.pid)
-        assert [rows[name][0] for name in ("process", "owner", "machine", "tracer", "ptrace", "libc", "place")] == ["ok"] * 7
+        assert [rows[name][0] for name in ("process", "owner", "machine", "tracer", "ptrace", "libc",
+                                           "place")] == ["ok"] * 7
         with traced(target.pid):
             state, found, remedy = kit.doctor(target.pid)["tracer"]
             assert state == "fail" and kit.inject(target.pid)["error"] == f"{found} ({remedy})"

@@ -63,13 +63,16 @@ def test_any_object_is_told_without_code_of_its_class():
         assert told["type"] == "__main__.Point" and told["references"] == 1
         assert told["fields"] == [{"name": "x", "value": "1"}, {"name": "y", "value": '"two"'}]
         told = inspect(job, "loud")
-        assert {"name": "rate", "value": "0.5"} in told["fields"] and "hunter2" not in json.dumps(told) and "own_bytes" not in told
+        assert {"name": "rate", "value": "0.5"} in told["fields"]
+        assert "hunter2" not in json.dumps(told)
+        assert "own_bytes" not in told
         assert inspect(job, "inner@work")["fields"] == [{"name": '"lr"', "value": "0.1"}]
         told = [row["what"] for row in inspect(job, "shared", "--referrers")["referrers"]]
         assert "shared in a dict of __main__" in told and "[1 of 2] of a list" in told, told
         shown = probe(job.pid, "inspect", "words").stdout
         assert "\x1b" not in shown and "[2]" in shown
-        for wrong, text in (("nosuch", "NameError"), ("x = 1", "no expression"), ("inner@nosuch", "no function nosuch runs now")):
+        for wrong, text in (("nosuch", "NameError"), ("x = 1", "no expression"),
+                            ("inner@nosuch", "no function nosuch runs now")):
             done = probe(job.pid, "inspect", wrong)
             assert done.returncode == 1 and text in done.stderr
         assert job.output == "ready\n"
@@ -81,17 +84,22 @@ def test_numbers_of_a_tensor_are_those_that_torch_computes():
         for name in ("wide", "half", "brain", "whole"):
             told = inspect(job, name)
             numbers = told["numbers"]
-            code = "x = {0}.double(); print([x.min().item(), x.max().item(), x.mean().item(), x.std(correction=0).item(), list({0}.shape)])".format(name)
+            code = ("x = {0}.double(); print([x.min().item(), x.max().item(), x.mean().item(), "
+                    "x.std(correction=0).item(), list({0}.shape)])").format(name)
             least, most, mean, std, shape = json.loads(probe(job.pid, "eval", code).stdout)
             assert [numbers["min"], numbers["max"]] == [least, most] and told["shape"] == shape
-            assert numbers["mean"] == pytest.approx(mean, abs=1e-9) and numbers["std"] == pytest.approx(std) and numbers["all"]
+            assert numbers["mean"] == pytest.approx(mean, abs=1e-9)
+            assert numbers["std"] == pytest.approx(std)
+            assert numbers["all"]
             assert sum(numbers["histogram"]) == numbers["elements"] == told["elements"]
         numbers = inspect(job, "bad")["numbers"]
-        assert (numbers["nan"], numbers["infinite"], numbers["zero"], numbers["min"], numbers["max"]) == (1, 1, 1, -3, 1)
+        assert (numbers["nan"], numbers["infinite"], numbers["zero"], numbers["min"],
+                numbers["max"]) == (1, 1, 1, -3, 1)
         assert inspect(job, "turned")["numbers"]["max"] == pytest.approx(5)
         assert inspect(job, "spread")["numbers"]["mean"] == 1 and "numbers" not in inspect(job, "empty")
         assert inspect(job, "loss@train")["type"] == "torch.Tensor" and "█" in probe(job.pid, "inspect", "wide").stdout
         told = inspect(job, "model[0]")
         assert told["parameters"] == 72 and told["hooks"][0]["kind"] == "forward_hooks" and "times" not in told
         assert probe(job.pid, "config", "probing.torch.profiling=on").returncode == 0
-        jobs.wait_until(lambda: "forward" in [row["stage"] for row in inspect(job, "model[0]").get("times", ())], 30, "times of the module")
+        jobs.wait_until(lambda: "forward" in [row["stage"] for row in inspect(job, "model[0]").get("times", ())], 30,
+                        "times of the module")

@@ -1,5 +1,5 @@
-"""The table of CPython's layouts (remote/python/layouts.inc) against real interpreters: each looks at objects of its own by the
-offsets of its column, and must find what Python itself says of them. No headers are needed."""
+"""The table of CPython's layouts (remote/python/layouts.inc) against real interpreters: each looks at objects of its
+own by the offsets of its column, and must find what Python itself says of them. No headers are needed."""
 import json
 import subprocess
 import sys
@@ -111,8 +111,8 @@ def test_an_interpreter_finds_its_objects_by_its_column(interpreter):
     column = "{}.{}".format(*interpreters.version_of(interpreter))
     fields = layouts.read_table(layouts.TABLE.read_text())[column][1]
     there = {name: value for name, value in fields.items() if value != "0"}
-    done = subprocess.run([interpreter, "-c", LOOK], input=json.dumps(there), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          universal_newlines=True)
+    done = subprocess.run([interpreter, "-c", LOOK], input=json.dumps(there), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert len(seen) > 40

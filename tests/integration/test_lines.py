@@ -8,8 +8,8 @@ import pytest
 import roots
 import stack_kit
 
-# Run by each interpreter: for every code object of the files it is given, our input and the truth. Before 3.10 the truth
-# is what tracebacks use there: the last line that starts at or before the instruction.
+# Run by each interpreter: for every code object of the files it is given, our input and the truth. Before 3.10 the
+# truth is what tracebacks use there: the last line that starts at or before the instruction.
 DUMP = """
 import bisect, dis, glob, os, sys, sysconfig
 kind = 0 if sys.version_info < (3, 10) else 1 if sys.version_info < (3, 11) else 2
@@ -73,8 +73,8 @@ def driver(tmp_path_factory):
 def compare(driver, dump):
     rows = [line.split("|") for line in dump.splitlines()]
     assert len(rows) > 1000, "hardly any code was looked at"
-    ours = subprocess.run([driver], input="\n".join(left for left, _ in rows) + "\n", stdout=subprocess.PIPE, check=True,
-                          universal_newlines=True).stdout.splitlines()
+    ours = subprocess.run([driver], input="\n".join(left for left, _ in rows) + "\n", stdout=subprocess.PIPE,
+                          check=True, universal_newlines=True).stdout.splitlines()
     assert len(ours) == len(rows)
     wrong = [(left, right.strip(), got) for (left, right), got in zip(rows, ours) if right.strip() != got.strip()]
     assert not wrong, f"{len(wrong)} of {len(rows)} code objects: {wrong[0]}"
@@ -91,8 +91,8 @@ def test_every_instruction_of_the_standard_library_has_its_line(driver, interpre
 @pytest.mark.parametrize("program", roots.INTERPRETERS["sid"])
 def test_newer_versions_in_a_container(driver, program):
     root = roots.path("sid")
-    dump = subprocess.run(["chroot", root, program, "-W", "ignore", "-c", DUMP, "170"], stdout=subprocess.PIPE, check=True,
-                          universal_newlines=True).stdout
+    dump = subprocess.run(["chroot", root, program, "-W", "ignore", "-c", DUMP, "170"], stdout=subprocess.PIPE,
+                          check=True, universal_newlines=True).stdout
     compare(driver, dump)
 
 

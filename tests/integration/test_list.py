@@ -23,8 +23,8 @@ class Place:
         return next(self.path.glob(f"probing-*/*-{pid}-*"))
 
     def end(self, rate, pid=None):
-        """A probed process that was killed. rate: a setting that tells it from others. pid: the number it shall have had, as
-        after 32,768 others its number is used again: the folder's name tells it."""
+        """A probed process that was killed. rate: a setting that tells it from others. pid: the number it shall have
+        had, as after 32,768 others its number is used again: the folder's name tells it."""
         with jobs.python(env={"PROBING_SAMPLE_RATE": rate}) as job:
             assert self.probe(job.pid, "inject").returncode == 0
             job.process.kill()
@@ -72,14 +72,16 @@ def test_an_id_names_one_of_several_runs_that_had_the_same_pid(place):
     assert sorted(rate_of(place, text) for text in ids) == [("0.25", ""), ("0.5", ""), ("0.75", "")]
     rate, said = rate_of(place, pid)
     assert rate == "0.25", "the newest"
-    assert said == (f"note: the newest, {ids[0]}, was taken; 2 ended runs had the same pid: -t {ids[1]}, -t {ids[2]} (probing list --dead)\n")
+    assert said == (f"note: the newest, {ids[0]}, was taken; 2 ended runs had the same pid: -t {ids[1]}, -t {ids[2]} "
+                    f"(probing list --dead)\n")
     for text in ids:
         for words in (["tables"], ["memory"], ["query", "SELECT count(*) FROM memory_usage"], ["archive", "--once"]):
             done = place.probe("-t", text, *words)
             assert done.returncode == 0 and "same pid" not in done.stderr, done.stderr
         assert place.probe(text, "tables").returncode == 0, "without -t"
         done = place.probe("-t", text, "eval", "1")
-        assert done.returncode == 1 and f"has ended; what it left can still be read (probing -t {text} tables)" in done.stderr
+        assert done.returncode == 1
+        assert f"has ended; what it left can still be read (probing -t {text} tables)" in done.stderr
     done = place.probe("-t", f"{pid}@zzzzzzz", "tables")
     assert done.returncode == 1 and f"there is no run {pid}@zzzzzzz (probing list --dead shows them)" in done.stderr
 
@@ -109,7 +111,8 @@ def test_what_a_process_left_is_read_before_its_parent_has_waited_for_it(place):
         jobs.wait_until(lambda: " Z" in open(f"/proc/{job.pid}/stat").read(), what="the zombie")
         assert rate_of(place, job.pid) == ("0.25", "")
         done = place.probe(job.pid, "eval", "1")
-        assert done.returncode == 1 and f"process {job.pid} (python) has ended and is a zombie" in done.stderr, done.stderr
+        assert done.returncode == 1, done.stderr
+        assert f"process {job.pid} (python) has ended and is a zombie" in done.stderr, done.stderr
 
 
 def test_a_process_that_runs_goes_before_runs_that_had_its_pid(place):
@@ -118,10 +121,12 @@ def test_a_process_that_runs_goes_before_runs_that_had_its_pid(place):
         dead, = (row["id"] for row in place.rows() if row["pid"] == job.pid)
         assert place.probe(job.pid, "inject").returncode == 0
         rate, said = rate_of(place, job.pid)
-        assert rate == "1" and said == (f"note: process {job.pid}, which runs, was taken; 1 ended run had the same pid: -t {dead} "
+        assert rate == "1"
+        assert said == (f"note: process {job.pid}, which runs, was taken; 1 ended run had the same pid: -t {dead} "
                                         "(probing list --dead)\n")
         assert rate_of(place, dead) == ("0.5", "")
-        live = next(row["id"] for row in json.loads(place.probe("list", "--json").stdout) if row["pid"] == job.pid and row["state"] == "probed")
+        live = next(row["id"] for row in json.loads(place.probe("list", "--json").stdout) if row["pid"] == job.pid
+                    and row["state"] == "probed")
         assert live != dead and rate_of(place, live) == ("1", "")
         assert place.probe("-t", live, "eval", "6 * 7").stdout == "42\n"
         done = place.probe("-t", dead, "eval", "6 * 7")
@@ -143,7 +148,8 @@ def test_a_person_sees_the_newest_five_that_ended_and_how_many_more_there_are(pl
     (short, whole, after) = (place.probe("list", *more).stdout.splitlines() for more in ([], ["--dead"], []))
     dead = [line.split()[0] for line in short if line.split()[1] == "dead"]
     assert dead == [str(4_000_000 + i) for i in (6, 5, 4, 3, 2)]
-    few, many = sorted(int(re.fullmatch(r"and (\d+) more that ended \(probing list --dead\)", lines[-1]).group(1)) for lines in (short, after))
+    few, many = sorted(int(re.fullmatch(r"and (\d+) more that ended \(probing list --dead\)", lines[-1]).group(1))
+                       for lines in (short, after))
     ended = [line.split() for line in whole if line.split()[1] in ("dead", "archived")]
     assert few <= len(ended) - 5 <= many, "processes of other tests end meanwhile"
     assert [words[0] for words in ended[:7]] == [str(4_000_000 + i) for i in reversed(range(7))]

@@ -74,7 +74,8 @@ def test_other_machines_need_a_token(job):
 def test_telnet_speaks_of_itself(job):
     command = address(probe(job.pid, "listen"))
     with socket.create_connection(command.split()[1:], timeout=10) as peer:
-        peer.sendall(b"\xff\xfd\x01\xff\xfb\x1f\xff\xfa\x1f\x00\x50\xff\xf0rate\r\nexec('print(\"it runs\")\\nwhile True: pass')\r\n")
+        peer.sendall(b"\xff\xfd\x01\xff\xfb\x1f\xff\xfa\x1f\x00\x50\xff\xf0rate\r\nexec('print(\"it runs\")\\nwhile "
+                     b"True: pass')\r\n")
         seen = b""
         while b"0.1\n>>> it runs\n" not in seen:
             seen += peer.recv(4096)
@@ -89,7 +90,9 @@ def test_telnet_speaks_of_itself(job):
 
 def test_a_client_may_go_at_any_point(job):
     command = address(probe(job.pid, "listen"))
-    for text in ("", "1 +", "def f():\n", "while True: print('x' * 9999)\n\n", "import time\nfor i in range(100): print(i); time.sleep(0.01)\n\n"):
+    for text in (
+        "", "1 +", "def f():\n", "while True: print('x' * 9999)\n\n", "import time\nfor i in range(100): print(i); "
+                                                                      "time.sleep(0.01)\n\n"):
         with Nc(command) as nc:
             nc.wait(">>> ")
             nc.send(text)

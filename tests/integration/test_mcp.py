@@ -7,12 +7,15 @@ from serve_kit import NEEDS_SERVE, job, served, service  # noqa: F401 (job and s
 
 pytestmark = NEEDS_SERVE
 
-READ = {"list_targets", "now", "stacks", "compare_ranks", "hang_report", "describe_tables", "query", "profile", "memory"}
+READ = {"list_targets", "now", "stacks", "compare_ranks", "hang_report", "describe_tables", "query", "profile",
+        "memory"}
 
 
 def send(served, method, params=None, headers=(), **message):
-    status, _, body = served.ask("/mcp", body=json.dumps({"jsonrpc": "2.0", "id": 7, "method": method, "params": params or {}, **message}),
-                                 headers={"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **dict(headers)})
+    status, _, body = served.ask("/mcp", body=json.dumps({"jsonrpc": "2.0", "id": 7, "method": method,
+                                                          "params": params or {}, **message}),
+                                 headers={"Content-Type": "application/json",
+                                          "Accept": "application/json, text/event-stream", **dict(headers)})
     return status, json.loads(body) if body else None
 
 
@@ -23,9 +26,14 @@ def call(served, tool, **arguments):
 
 
 def test_what_there_is(served):
-    status, hello = send(served, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}})
-    assert status == 200 and hello["result"]["protocolVersion"] == "2025-11-25" and hello["result"]["serverInfo"]["name"] == "probing"
-    assert "2026-07-28" in send(served, "server/discover", headers={"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"})[1]["result"]["supportedVersions"]
+    status, hello = send(served, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {},
+                                                "clientInfo": {"name": "x", "version": "1"}})
+    assert status == 200
+    assert hello["result"]["protocolVersion"] == "2025-11-25"
+    assert hello["result"]["serverInfo"]["name"] == "probing"
+    assert "2026-07-28" in send(served, "server/discover",
+                                headers={"MCP-Protocol-Version": "2026-07-28",
+                                         "Mcp-Method": "server/discover"})[1]["result"]["supportedVersions"]
     tools = send(served, "tools/list")[1]["result"]["tools"]
     assert {tool["name"] for tool in tools} == READ and all(tool["annotations"]["readOnlyHint"] for tool in tools)
     assert send(served, "ping")[1]["result"] == {}
@@ -37,13 +45,16 @@ def test_tools_answer_what_the_commands_print(served, job):
     failed, text = call(served, "query", sql="SELECT 6 * 7 AS n")
     assert not failed and json.loads(text) == [{"n": 42}]
     assert job.pid in {row["pid"] for row in json.loads(call(served, "list_targets")[1])}
-    assert "in train" in call(served, "stacks", target=str(job.pid))[1] or "train" in call(served, "stacks", target=str(job.pid), native=True)[1]
+    assert "in train" in call(served, "stacks",
+                              target=str(job.pid))[1] or "train" in call(served, "stacks", target=str(
+                                  job.pid), native=True)[1]
     assert "train" in call(served, "profile", target=str(job.pid), seconds=0.3)[1]
     assert "memory_usage" in call(served, "describe_tables")[1]
     assert call(served, "memory", target=str(job.pid))[0] is False
     failed, text = call(served, "query", sql="SELEC 1")
     assert failed and "syntax error" in text
-    for arguments in ({}, {"target": "1", "colour": "blue"}, {"target": {"a": 1}}, {"target": "1", "native": "perhaps"}):
+    for arguments in ({}, {"target": "1", "colour": "blue"}, {"target": {"a": 1}},
+                      {"target": "1", "native": "perhaps"}):
         assert call(served, "stacks", **arguments)[0] is True
     # What looks like an option is the text that it is.
     assert "no process has" in call(served, "stacks", target="--no-process-has-this")[1]
@@ -54,7 +65,8 @@ def test_tools_answer_what_the_commands_print(served, job):
     ('{"id": 1, "method": "ping"}', {"MCP-Protocol-Version": "1999-01-01"}, 400, -32022),
     ('{"id": 1, "method": "ping"}', {"Mcp-Method": "tools/list"}, 400, -32020),
     ('{"id": 1, "method": "tools/call", "params": {"name": "now"}}', {"Mcp-Name": "query"}, 400, -32020),
-    ('{"id": 1, "method": "tools/call", "params": {"name": "eval", "arguments": {"target": "1", "code": "1"}}}', {}, 200, -32602)])
+    ('{"id": 1, "method": "tools/call", "params": {"name": "eval", "arguments": {"target": "1", "code": "1"}}}', {},
+     200, -32602)])
 def test_refuses_by_the_book(served, body, headers, status, code):
     got, _, answer = served.ask("/mcp", body=body, headers=headers)
     assert (got, json.loads(answer)["error"]["code"]) == (status, code)

@@ -32,7 +32,8 @@ while True:
 
 
 def probe(*args, env=None):
-    return subprocess.run([jobs.PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})})
+    return subprocess.run([jobs.PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **(env or {})})
 
 
 def memory(pid, env=None):
@@ -72,7 +73,8 @@ def test_memory_is_as_the_kernel_says():
     with jobs.python() as job:
         found = memory(job.pid)
         status = dict(line.split(":", 1) for line in open(f"/proc/{job.pid}/status"))
-        for name, field in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"), ("vms_bytes", "VmSize"), ("swap_bytes", "VmSwap")):
+        for name, field in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"), ("vms_bytes", "VmSize"),
+                            ("swap_bytes", "VmSwap")):
             assert abs(found[name] - int(status[field].split()[0]) * 1024) <= 1 << 20, name
         rss = {}
         for line in open(f"/proc/{job.pid}/smaps"):
@@ -83,7 +85,9 @@ def test_memory_is_as_the_kernel_says():
         largest = sorted(rss.values(), reverse=True)[:5]
         assert all(abs(row["rss_bytes"] - rss[row["path"]]) <= 256 << 10 for row in found["mappings"])
         assert len(found["mappings"]) == 5 and abs(found["mappings"][0]["rss_bytes"] - largest[0]) <= 256 << 10
-        assert found["rows"] == 0 and found["growth_bytes_per_minute"] is None and "not known yet" in probe(job.pid, "memory").stdout
+        assert found["rows"] == 0
+        assert found["growth_bytes_per_minute"] is None
+        assert "not known yet" in probe(job.pid, "memory").stdout
 
 
 STARTS = """
@@ -98,7 +102,8 @@ time.sleep(600)
 
 
 def test_growth_is_told_after_a_minute_by_its_line_and_a_start_is_no_leak():
-    """Three programs at once: one that leaks, one of which what allocates is sampled, one that only takes long to start."""
+    """Three programs at once: one that leaks, one of which what allocates is sampled, one that only takes long to
+    start."""
     leak = GROWS.replace("0.01", "0.02")
     with jobs.python(leak) as job, jobs.python(leak) as sampled, jobs.python(STARTS) as starts:
         for each in (job, starts):
@@ -111,7 +116,8 @@ def test_growth_is_told_after_a_minute_by_its_line_and_a_start_is_no_leak():
         assert "not known yet: " in text and "60 are needed" in text and "MB a minute" not in text
         jobs.wait_until(lambda: memory(job.pid)["recorded_s"] >= 35, 60, "half a minute")
         first, begun = int(open(f"/proc/{job.pid}/statm").read().split()[1]), time.monotonic()
-        jobs.wait_until(lambda: min(memory(each.pid)["recorded_s"] for each in (job, sampled, starts)) >= 61, 90, "a minute")
+        jobs.wait_until(lambda: min(memory(each.pid)["recorded_s"] for each in (job, sampled, starts)) >= 61, 90,
+                        "a minute")
         grown = (int(open(f"/proc/{job.pid}/statm").read().split()[1]) - first) * 4096 / (time.monotonic() - begun) * 60
         found, text = memory(job.pid), probe(job.pid, "memory").stdout
         assert 0.7 * grown < found["growth_bytes_per_minute"] < 1.4 * grown and 29 < found["growth_s"] < 40
@@ -126,7 +132,9 @@ def test_growth_is_told_after_a_minute_by_its_line_and_a_start_is_no_leak():
         os.kill(job.pid, signal.SIGKILL)
         job.process.wait()
         dead = memory(job.pid)
-        assert dead["dead"] and dead["rss_bytes"] >= found["rss_bytes"] - (4 << 20) and dead["growth_bytes_per_minute"] > 0
+        assert dead["dead"]
+        assert dead["rss_bytes"] >= found["rss_bytes"] - (4 << 20)
+        assert dead["growth_bytes_per_minute"] > 0
         assert "last in RAM" in probe(job.pid, "memory").stdout
 
 
@@ -154,9 +162,12 @@ def test_record_keeps_python_memory_of_a_process_that_was_never_probed():
         os.kill(job.pid, signal.SIGKILL)
         job.process.wait()
         assert rows(job.pid, "SELECT count(*) AS n FROM python.memory") == [{"n": twice - 1}]
-        assert [row["rows"] > 0 for row in json.loads(probe(job.pid, "tables", "--format", "json").stdout) if row["table"] == "python.memory"] == [True]
+        assert [row["rows"] > 0 for row in json.loads(probe(job.pid, "tables", "--format", "json").stdout)
+                if row["table"] == "python.memory"] == [True]
         found = memory(job.pid)
-        assert found["dead"] and found["heap_blocks"] > 1000 and found["growth_bytes_per_minute"] is None, "five seconds say nothing of growth"
+        assert found["dead"], "five seconds say nothing of growth"
+        assert found["heap_blocks"] > 1000, "five seconds say nothing of growth"
+        assert found["growth_bytes_per_minute"] is None, "five seconds say nothing of growth"
 
 
 # A stand-in for torch with CUDA, which this machine cannot run: its two sums, and a mapped file of the library's name.
@@ -209,7 +220,8 @@ def stand_in(tmp_path_factory):
     for kind, flags in (("whole", ["-DWHOLE"]), ("lacking", [])):
         folders[kind] = tmp_path_factory.mktemp(kind)
         source = os.path.join(os.path.dirname(__file__), "targets/stand_in_nvml.c")
-        subprocess.run(["gcc", "-shared", "-fPIC", *flags, "-o", folders[kind] / "libnvidia-ml.so.1", source], check=True)
+        subprocess.run(["gcc", "-shared", "-fPIC", *flags, "-o", folders[kind] / "libnvidia-ml.so.1", source],
+                       check=True)
     return folders
 
 
@@ -223,22 +235,29 @@ def test_gpu_metrics_has_a_row_a_second_and_gpu(stand_in):
         assert record(job, stand_in["whole"], "two", "2.5").returncode == 0
         seen = rows(job.pid, "SELECT * EXCLUDE timestamp FROM gpu_metrics ORDER BY timestamp, gpu")
         assert len(seen) in (4, 6, 8) and [row["gpu"] for row in seen[:4]] == [0, 1, 0, 1]
-        assert seen[0] == {"gpu": 0, "name": "Stand-in", "uuid": None, "gpu_util": 75, "memory_util": 30, "memory_used_mb": 1024,
-                           "memory_total_mb": 81920, "temperature_c": 41, "power_w": 312.5, "sm_clock_mhz": None, "process_memory_mb": 512}
+        assert seen[0] == {"gpu": 0, "name": "Stand-in", "uuid": None, "gpu_util": 75, "memory_util": 30,
+                           "memory_used_mb": 1024,
+                           "memory_total_mb": 81920, "temperature_c": 41, "power_w": 312.5, "sm_clock_mhz": None,
+                           "process_memory_mb": 512}
         assert seen[1]["temperature_c"] == 42 and seen[1]["gpu_util"] is None and seen[1]["process_memory_mb"] is None
-        assert rows(job.pid, "SELECT avg(gpu_util) AS util FROM gpu_metrics WHERE timestamp > now() - 60") == [{"util": 75}]
-        assert {row["gpu_bytes"] for row in rows(job.pid, "SELECT gpu_bytes FROM python.memory WHERE timestamp < (SELECT max(timestamp) FROM python.memory)")} == {512 << 20}
+        assert rows(job.pid, "SELECT avg(gpu_util) AS util FROM gpu_metrics WHERE timestamp "
+                             "> now() - 60") == [{"util": 75}]
+        assert {row["gpu_bytes"] for row in rows(job.pid, "SELECT gpu_bytes FROM python.memory WHERE timestamp < "
+                                                          "(SELECT max(timestamp) FROM python.memory)")} == {512 << 20}
         env = {"LD_LIBRARY_PATH": str(stand_in["whole"]), "STAND_IN": "two", "STAND_IN_PID": str(job.pid)}
-        assert memory(job.pid, env=env)["gpu_bytes"] == memory(job.pid)["gpu_bytes"] == 512 << 20, "now, and as last recorded"
+        assert memory(job.pid,
+                      env=env)["gpu_bytes"] == memory(job.pid)["gpu_bytes"] == 512 << 20, "now, and as last recorded"
 
 
 @pytest.mark.parametrize("kind, mode, util, said", [
-    ("whole", "none", [], ""), ("whole", "broken", [], "NVML cannot be started (error 9)"), ("lacking", "two", [None, None], "")])
+    ("whole", "none", [], ""), ("whole", "broken", [], "NVML cannot be started (error 9)"),
+    ("lacking", "two", [None, None], "")])
 def test_a_driver_that_disappoints_leaves_what_can_be_known(stand_in, kind, mode, util, said):
     with jobs.python() as job:
         done = record(job, stand_in[kind], mode)
         assert done.returncode == 0 and said in done.stderr
-        assert [row["gpu_util"] for row in rows(job.pid, "SELECT * FROM gpu_metrics ORDER BY timestamp, gpu LIMIT 2")] == util
+        assert [row["gpu_util"] for row in rows(job.pid, "SELECT * FROM gpu_metrics ORDER BY "
+                                                         "timestamp, gpu LIMIT 2")] == util
         assert len(rows(job.pid, "SELECT * FROM python.memory")) >= 1
 
 
@@ -247,13 +266,15 @@ def test_a_driver_that_hangs_holds_up_nobody(stand_in):
         begun = time.monotonic()
         assert record(job, stand_in["whole"], "hangs", "2").returncode == 0
         assert time.monotonic() - begun < 9
-        assert memory(job.pid, env={"LD_LIBRARY_PATH": str(stand_in["whole"]), "STAND_IN": "hangs"})["gpu_bytes"] is None
+        assert memory(job.pid, env={"LD_LIBRARY_PATH": str(stand_in["whole"]),
+                                    "STAND_IN": "hangs"})["gpu_bytes"] is None
         assert time.monotonic() - begun < 15
         assert rows(job.pid, "SELECT sum(samples) AS n FROM python.samples")[0]["n"] > 50
 
 
 def test_without_a_gpu_the_table_is_empty_with_its_columns():
     with jobs.python() as job:
-        assert rows(job.pid, "SELECT avg(gpu_util) FROM gpu_metrics WHERE timestamp > now() - 60") == [{"avg(gpu_util)": None}]
+        assert rows(job.pid, "SELECT avg(gpu_util) FROM gpu_metrics WHERE timestamp "
+                             "> now() - 60") == [{"avg(gpu_util)": None}]
         names = [row["column_name"] for row in rows(job.pid, "DESCRIBE gpu_metrics")]
         assert {"timestamp", "gpu", "gpu_util", "memory_used_mb", "process_memory_mb"} <= set(names)

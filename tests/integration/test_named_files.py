@@ -1,5 +1,5 @@
-"""Files that a process names, and sockets at the places of its own: root's tool opens them with the rights of that process's user, and nothing
-that is no file."""
+"""Files that a process names, and sockets at the places of its own: root's tool opens them with the rights of that
+process's user, and nothing that is no file."""
 import os
 import shutil
 import socket
@@ -59,20 +59,26 @@ def test_sources_are_read_with_the_rights_of_the_processs_user(folder, kind, pre
     allowed = [write(folder / "public", "ALLOWED-0", 0o644), write(own / "mine", "ALLOWED-1", 0o600, USER, USER),
                write(folder / "of_group", "ALLOWED-2", 0o640, 0, GROUP)]
     refused = [write(folder / "private", "REFUSED-0", 0o600), write(closed / "inside", "REFUSED-1", 0o644),
-               write(folder / "of_root", "REFUSED-2", 0o640, 0, 0), write(folder / "not_of_group", "REFUSED-3", 0o604, 0, GROUP)]
+               write(folder / "of_root", "REFUSED-2", 0o640, 0, 0),
+               write(folder / "not_of_group", "REFUSED-3", 0o604, 0, GROUP)]
     relative = [write(own / "relative", "ALLOWED-3", 0o600, USER, USER)]
-    names = [*map(str, [*allowed, *refused, own / "link", own / "outside"]), "relative", "../closed/inside", "./../private", "../public"]
+    names = [*map(str, [*allowed, *refused, own / "link", own / "outside"]), "relative", "../closed/inside",
+             "./../private", "../public"]
     with jobs.start("/usr/bin/python3", "-c", NAMES, kind, own, *names, ready="ready", **AS_USER) as job:
-        shown = subprocess.run([*prefix, jobs.PROGRAM, "-t", str(job.pid), "backtrace"], stdout=subprocess.PIPE, text=True, timeout=60).stdout
-        whole = {name: subprocess.run([*prefix, jobs.PROGRAM, "-t", str(job.pid), "backtrace", "--source", name], stdout=subprocess.PIPE,
+        shown = subprocess.run([*prefix, jobs.PROGRAM, "-t", str(job.pid), "backtrace"], stdout=subprocess.PIPE,
+                               text=True, timeout=60).stdout
+        whole = {name: subprocess.run([*prefix, jobs.PROGRAM, "-t", str(job.pid), "backtrace", "--source", name],
+                                      stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True, timeout=60) for name in names}
     assert shown.count("named (") == len(names) and "REFUSED" not in shown, shown
     for i, path in enumerate([*allowed, *relative]):
         name = str(path) if path in allowed else "relative"
-        assert f"ALLOWED-{i} second line" in shown and whole[name].stdout == path.read_text(), (name, whole[name].stderr)
+        assert f"ALLOWED-{i} second line" in shown, (name, whole[name].stderr)
+        assert whole[name].stdout == path.read_text(), (name, whole[name].stderr)
     assert whole["../public"].stdout == (folder / "public").read_text()
     for name in set(names) - {*map(str, allowed), "relative", "../public"}:
-        assert (whole[name].returncode, whole[name].stdout) == (1, "") and "ermission denied" in whole[name].stderr, (name, whole[name])
+        assert (whole[name].returncode, whole[name].stdout) == (1, ""), (name, whole[name])
+        assert "ermission denied" in whole[name].stderr, (name, whole[name])
 
 
 def test_what_is_no_file_is_not_even_opened(folder):
@@ -80,8 +86,8 @@ def test_what_is_no_file_is_not_even_opened(folder):
     os.mkfifo(fifo, 0o666)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(folder / "socket"))
-    names = [str(fifo), str(folder / "socket"), "/dev/zero", "/proc/self/environ", "/proc/thread-self/cmdline", "/proc/version",
-             "/sys/kernel/mm/transparent_hugepage/enabled", str(folder)]
+    names = [str(fifo), str(folder / "socket"), "/dev/zero", "/proc/self/environ", "/proc/thread-self/cmdline",
+             "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled", str(folder)]
     with jobs.start("/usr/bin/python3", "-c", NAMES, "dumpable", folder, *names, ready="ready") as job:
         began = []
 
@@ -91,13 +97,15 @@ def test_what_is_no_file_is_not_even_opened(folder):
         writer = threading.Thread(target=write_to_it, daemon=True)
         writer.start()
         shown = probe("-t", job.pid, "backtrace")
-        whole = [probe("-t", job.pid, "backtrace", "--source", name, env={**os.environ, "CANARY": "of-the-tool"}) for name in names]
+        whole = [probe("-t", job.pid, "backtrace", "--source", name, env={**os.environ, "CANARY": "of-the-tool"})
+                 for name in names]
         opened = bool(began)
         os.close(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK))
         writer.join(10)
     assert not opened and began, "the pipe was opened"
     assert shown.returncode == 0 and shown.stdout.count("named (") == len(names), shown
-    assert all((done.returncode, done.stdout) == (1, "") and "it is no regular file" in done.stderr for done in whole), whole
+    assert all((done.returncode, done.stdout) == (1, "") and "it is no regular file" in done.stderr
+               for done in whole), whole
 
 
 def test_a_perf_map_is_read_with_the_rights_of_the_processs_user(folder):
@@ -131,7 +139,9 @@ ctypes.CFUNCTYPE(None, ctypes.c_void_p)(at)(ctypes.cast(ctypes.CDLL(None).pause,
 
 # --- the control socket ---
 
-LISTENS = "import socket, sys, time\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen(5)\nprint('ready', flush=True)\nwhile True:\n    c, _ = s.accept()\n    print('connected', c.recv(100), flush=True)\n"
+LISTENS = ("import socket, sys, time\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen(5)\n"
+           "print('ready', flush=True)\nwhile True:\n    c, _ = s.accept()\n"
+           "    print('connected', c.recv(100), flush=True)\n")
 
 
 def become(work):
@@ -160,8 +170,10 @@ def test_the_tool_connects_to_the_process_alone_and_sends_its_secret_alone(way):
         (folder / "of_root").chmod(0o600)
         of_root.listen(100)
         of_root.setblocking(False)
-        with jobs.start("/usr/bin/python3", "-c", "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.1)", ready="ready", **AS_USER) as job, \
-                jobs.start("/usr/bin/python3", "-c", LISTENS, folder / "users/other", ready="ready", **AS_USER) as other:
+        with jobs.start("/usr/bin/python3", "-c", "import time\nprint('ready', flush=True)\n"
+                                                  "while True: time.sleep(0.1)", ready="ready", **AS_USER) as job, \
+                jobs.start("/usr/bin/python3", "-c", LISTENS, folder / "users/other", ready="ready",
+                           **AS_USER) as other:
             assert probe("-t", job.pid, "eval", "6 * 7").stdout == "42\n"
             run = next(Path(f"/dev/shm/probing-{USER}").glob(f"*-{job.pid}-*"))
 
@@ -176,11 +188,15 @@ def test_the_tool_connects_to_the_process_alone_and_sends_its_secret_alone(way):
                 else:
                     (run / "secret").write_text("\r\nFLUSHALL\r\n")
             become(change)
-            done = [probe("-t", job.pid, *words) for words in (("eval", "1"), ("query", "SELECT count(*) FROM probing.events"), ("detach",))]
+            done = [probe("-t", job.pid, *words) for words in (("eval", "1"),
+                                                               ("query", "SELECT count(*) FROM probing.events"),
+                                                               ("detach",))]
             with pytest.raises(BlockingIOError):
                 of_root.accept()
-            jobs.wait_until(lambda: way != "another process's socket" or "connected" in other.output, what="the connection")
-            assert "HELLO" not in other.output and other.output.count("connected b''") == other.output.count("connected"), other.output
+            jobs.wait_until(lambda: way != "another process's socket" or "connected" in other.output,
+                            what="the connection")
+            assert "HELLO" not in other.output, other.output
+            assert other.output.count("connected b''") == other.output.count("connected"), other.output
             assert done[0].returncode == 1 and done[0].stderr.count("\n") == 1, done[0]
             assert ("secret" if "secret" in way else "socket") in done[0].stderr, done[0].stderr
             jobs.forget(job.pid)
@@ -242,9 +258,12 @@ def started(pid):
 def test_a_recording_of_a_user_ends_no_process_of_root(user):
     """Its name says which process writes it, and whoever makes it gives it any name."""
     sleep = ("/usr/bin/python3", "-c", "import time\nprint('ready', flush=True)\ntime.sleep(1000)")
-    with jobs.start(*sleep, ready="ready", **({**AS_USER, "user": user, "group": user})) as named, jobs.start(*sleep, ready="ready", **AS_USER) as job:
+    as_that_user = {**AS_USER, "user": user, "group": user}
+    with jobs.start(*sleep, ready="ready", **as_that_user) as named, \
+            jobs.start(*sleep, ready="ready", **AS_USER) as job:
         name = f"{os.stat('/proc/self/ns/pid').st_ino}-{named.pid}-{started(named.pid)}"
-        with jobs.start("/usr/bin/python3", "-c", RECORDING, name, f"{job.pid}-{started(job.pid)}", ready="ready", **AS_USER):
+        with jobs.start("/usr/bin/python3", "-c", RECORDING, name, f"{job.pid}-{started(job.pid)}", ready="ready",
+                        **AS_USER):
             try:
                 done = probe("-t", job.pid, "record", "--stop")
                 if user:

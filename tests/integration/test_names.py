@@ -1,4 +1,5 @@
-"""Names and types of tables: what the recorder accepts, SQL and the archive accept too; and ranks whose types differ are reconciled or named."""
+"""Names and types of tables: what the recorder accepts, SQL and the archive accept too; and ranks whose types differ
+are reconciled or named."""
 import itertools
 import json
 import os
@@ -12,10 +13,12 @@ import jobs
 SOURCES = str(jobs.TOP / "python")
 HEAD = f"import sys; sys.path.insert(0, {SOURCES!r}); import probing\n"
 
-KEYWORDS = ["select", "order", "group", "table", "at", "all", "end", "user", "default", "true", "null", "rank", "target_pid", "rowid", "file", "timestamp", "Values"]
+KEYWORDS = ["select", "order", "group", "table", "at", "all", "end", "user", "default", "true", "null", "rank",
+            "target_pid", "rowid", "file", "timestamp", "Values"]
 PLAIN = ["a", "_x", "A9", "steps", "x" * 47, "_" * 47, "z9_" * 15]
 ODD = ["", "1a", "a b", "a.b", "a-b", "\u00e4", "a'b", 'a"b', "a\0b", "x" * 48, "a;b", "..", " a", "a ", "\u4e2d"]
-SCHEMAS = ["", "mine.", "python.", "main.", "order.", "X.", "temp.", "memory.", "pg_catalog.", "information_schema.", "probing.", "y" * 59 + ".", "y" * 60 + "."]
+SCHEMAS = ["", "mine.", "python.", "main.", "order.", "X.", "temp.", "memory.", "pg_catalog.", "information_schema.",
+           "probing.", "y" * 59 + ".", "y" * 60 + "."]
 
 SAYS = HEAD + """
 import json
@@ -68,19 +71,24 @@ def ask(words, sql, env):
 
 def test_a_name_that_is_recorded_is_shown_and_archived(tmp_path):
     tables = [schema + name for schema, name in itertools.product(SCHEMAS[:5], KEYWORDS[:6] + PLAIN + ODD)]
-    tables += [schema + "one" for schema in SCHEMAS] + ["x" * 63, "x" * 64, "_probing", "Steps", "mine.STEPS", "steps.steps"]
+    tables += [schema + "one" for schema in SCHEMAS] + ["x" * 63, "x" * 64, "_probing", "Steps", "mine.STEPS",
+                                                        "steps.steps"]
     columns = KEYWORDS + PLAIN + ODD + ["STEPS", "Select"]
     env = dict(os.environ, PROBING_ARCHIVE=str(tmp_path / "archive"))
-    with subprocess.Popen([sys.executable, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True, env=env) as job:
+    with subprocess.Popen([sys.executable, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          universal_newlines=True, env=env) as job:
         try:
             job.stdin.write(json.dumps([tables, columns]) + "\n")
             job.stdin.flush()
             took, kept = json.loads(job.stdout.readline())
             accepted = [name for _, name in took]
             # What must be accepted, and what must not.
-            assert set(PLAIN + KEYWORDS[:6] + ["mine.select", "order.order", "x" * 63, "y" * 59 + ".one"]) <= set(accepted)
-            assert not set(schema + name for schema in SCHEMAS[:5] for name in ODD if name and "." not in name and len(name) < 48) & set(accepted)
-            assert not {"x" * 64, "_probing", "temp.one", "main.one", "memory.one", "pg_catalog.one", "information_schema.one", "y" * 60 + ".one"} & set(accepted)
+            assert set(PLAIN + KEYWORDS[:6] + ["mine.select", "order.order", "x" * 63,
+                                               "y" * 59 + ".one"]) <= set(accepted)
+            assert not set(schema + name for schema in SCHEMAS[:5] for name in ODD if name and "." not in name
+                           and len(name) < 48) & set(accepted)
+            assert not {"x" * 64, "_probing", "temp.one", "main.one", "memory.one", "pg_catalog.one",
+                        "information_schema.one", "y" * 60 + ".one"} & set(accepted)
             assert set(PLAIN) <= set(kept) and "select" in kept and "timestamp" not in kept and not set(ODD) & set(kept)
             # One name, whatever its case: as SQL has it.
             assert "STEPS" not in kept and "Select" not in kept
@@ -88,10 +96,15 @@ def test_a_name_that_is_recorded_is_shown_and_archived(tmp_path):
             sql = " UNION ALL ".join("SELECT '%s' AS t, n FROM %s" % (name, quoted(name)) for name in accepted)
             wide = "SELECT %s FROM wide" % ", ".join('"%s" AS c%d' % (name, i) for i, name in enumerate(kept))
             same = lambda name: name.lower()[5:] if name.lower().startswith("main.") else name.lower()
-            expected = sorted([each, number] for each in accepted for number, name in took if same(each) == same(name)), [
+            expected = sorted([each, number] for each in accepted for number, name in took
+                              if same(each) == same(name)), [
                 {"c%d" % i: i for i in range(len(kept))}]
             live = ["-t", job.pid]
-            query = lambda words, text, env: sorted(map(list, map(dict.values, ask(words, text, env)))) if text is sql else ask(words, text, env)
+
+            def query(words, text, env):
+                found = ask(words, text, env)
+                return sorted(map(list, map(dict.values, found))) if text is sql else found
+
             assert (query(live, sql, env), query(live, wide, env)) == expected
             assert jobs.probe("-t", job.pid, "archive", "--once", env=env).returncode == 0  # segments that are full
             # Live rows that are archived are not counted twice; and the archive alone has them all.
@@ -124,16 +137,19 @@ RANKS = [({"n": "int32", "x": "float32", "b": "uint8", "text": "int64"}, (-2**31
 def test_ranks_whose_types_differ_have_one_type_or_are_named(tmp_path):
     script = tmp_path / "ranks-that-differ.py"
     script.write_text(DIFFER)
-    start = lambda rank: jobs.start(sys.executable, script, "--", json.dumps(RANKS[rank]), ready="ready", env={"RANK": str(rank)})
+    start = lambda rank: jobs.start(sys.executable, script, "--", json.dumps(RANKS[rank]), ready="ready",
+                                    env={"RANK": str(rank)})
     with start(0) as zero, start(1) as one:
         words = ["-t", str(script), "--all"]
-        assert ask(words, "SELECT rank, n, x, b, typeof(n) AS n_type, typeof(b) AS b_type FROM metrics ORDER BY rank", None) == [
+        assert ask(words, "SELECT rank, n, x, b, typeof(n) AS n_type, typeof(b) AS b_type FROM metrics ORDER BY rank",
+                   None) == [
             {"rank": 0, "n": -2**31, "x": 0.5, "b": 255, "n_type": "BIGINT", "b_type": "SMALLINT"},
             {"rank": 1, "n": 2**53 + 1, "x": 0.1, "b": -128, "n_type": "BIGINT", "b_type": "SMALLINT"}]
         for sql in ("SELECT text FROM metrics", "SELECT count(text) FROM metrics", "SELECT * FROM metrics"):
             done = jobs.probe(*words, "query", sql)
             assert done.returncode == 1 and done.stdout == "", sql
             assert "the column text of metrics has no one type" in done.stderr, done.stderr
-            assert f"BIGINT in rank 0 (process {zero.pid})" in done.stderr and f"VARCHAR in rank 1 (process {one.pid})" in done.stderr, done.stderr
+            assert f"BIGINT in rank 0 (process {zero.pid})" in done.stderr, done.stderr
+            assert f"VARCHAR in rank 1 (process {one.pid})" in done.stderr, done.stderr
         assert ask(["-t", zero.pid], "SELECT text FROM metrics", None) == [{"text": 7}]
         assert ask(["-t", one.pid], "SELECT text FROM metrics", None) == [{"text": "seven"}]

@@ -74,8 +74,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def native_dump(folder):
     libraries = [str(RELEASE / f"libpb_{name}.a") for name in ("remote", "control", "table", "base")]
-    return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}"], "native_dump.c", folder / "native_dump",
-                 *libraries, "-ldl", "-lpthread")
+    return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}"], "native_dump.c",
+                 folder / "native_dump", *libraries, "-ldl", "-lpthread")
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +118,8 @@ class Stack:
     def own(self):
         """The functions of the target itself and signal frames, without the C library's."""
         functions = [frame.function for frame in self.real()]
-        known = set().union(*CHAINS.values()) | {"descend", "starts_thread", "in_thread", "reads_clock", "calls_library"}
+        known = set().union(*CHAINS.values()) | {"descend", "starts_thread", "in_thread", "reads_clock",
+                                                 "calls_library"}
         return [name for name in functions if name in known]
 
 
@@ -139,8 +140,8 @@ def gdb_stacks(pid, folder):
     script = folder / "frames.py"
     script.write_text(GDB)
     done = subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-iex", "set debuginfod enabled off", "-iex",
-                           "set auto-load off", "-ex", "set backtrace past-main on", "-ex", f"source {script}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True, timeout=60)
+                           "set auto-load off", "-ex", "set backtrace past-main on", "-ex", f"source {script}"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=60)
     found = re.search("STACKS(.*)", done.stdout)
     assert found, done.stdout
     return {int(tid): frames for tid, frames in json.loads(found.group(1)).items()}
@@ -234,7 +235,8 @@ def test_a_loaded_library_and_one_that_is_deleted(deleted, programs, native_dump
             library.unlink()
         stack, = dump(native_dump, job.pid)
         at = stack.functions.index("library_entry")
-        assert stack.functions[at - 2:at + 3] == ["wait_here", "library_inner", "library_entry", "calls_library", "main"]
+        assert stack.functions[at - 2:at + 3] == ["wait_here", "library_inner", "library_entry", "calls_library",
+                                                  "main"]
         assert deleted or stack.frames[at].build_id == build_id(stack.frames[at].module)
 
 

@@ -23,7 +23,8 @@ def native_lines(native_dump, folder):  # noqa: F811
 
 def addresses(program, count):
     """Some in each function."""
-    symbols = subprocess.run(["nm", "-S", "--defined-only", str(program)], stdout=subprocess.PIPE, universal_newlines=True, check=True)
+    symbols = subprocess.run(["nm", "-S", "--defined-only", str(program)], stdout=subprocess.PIPE,
+                             universal_newlines=True, check=True)
     functions = re.findall(r"^(\w+) (\w+) [tT] (\w+)$", symbols.stdout, re.M)
     spans = [(int(start, 16), int(size, 16)) for start, size, name in functions if name != "_start"]
     chosen = random.Random(1)
@@ -41,7 +42,8 @@ def blocks(text):
 
 
 def ours(tool, program, text):
-    done = subprocess.run([str(tool), str(program)], input=text, stdout=subprocess.PIPE, universal_newlines=True, check=True)
+    done = subprocess.run([str(tool), str(program)], input=text, stdout=subprocess.PIPE, universal_newlines=True,
+                          check=True)
     return [[tuple(line.split("\t")) for line in block] for block in blocks(done.stdout)]
 
 
@@ -59,7 +61,8 @@ def plain(frames):
 
 @pytest.mark.parametrize("compiler, version", BUILDS)
 def test_every_line_and_inlined_call_of_a_program(compiler, version, native_lines, folder):  # noqa: F811
-    program = build([compiler, "-O2", f"-gdwarf-{version}"], "native_target.c", folder / f"lines-{compiler}-{version}", "-ldl", "-lpthread")
+    program = build([compiler, "-O2", f"-gdwarf-{version}"], "native_target.c", folder / f"lines-{compiler}-{version}",
+                    "-ldl", "-lpthread")
     text = "".join(f"{address:#x}\n" for address in addresses(program, 600))
     pairs = list(zip(ours(native_lines, program, text), theirs(program, text)))
     assert len(pairs) > 200
@@ -78,7 +81,8 @@ def test_nearly_every_line_of_the_interpreter(native_lines):
     if library is None:
         pytest.skip("this interpreter's library has no debug information")
     text = "".join(f"{address:#x}\n" for address in addresses(library, 1000))
-    pairs = [(plain(mine), plain(other)) for mine, other in zip(ours(native_lines, library, text), theirs(library, text))]
+    pairs = [(plain(mine), plain(other))
+             for mine, other in zip(ours(native_lines, library, text), theirs(library, text))]
     assert len(pairs) > 900
     assert sum(mine == other for mine, other in pairs) > 0.97 * len(pairs)
 

@@ -43,12 +43,13 @@ spin(3)
 @pytest.fixture(scope="session")
 def native_merge(folder):  # noqa: F811
     libraries = [str(test_native.RELEASE / f"libpb_{name}.a") for name in ("remote", "control", "table", "base")]
-    return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}"], "native_merge.c", folder / "native_merge",
-                 *libraries, "-ldl", "-lpthread")
+    return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}"], "native_merge.c",
+                 folder / "native_merge", *libraries, "-ldl", "-lpthread")
 
 
 def stacks(tool, pid, *words):
-    done = subprocess.run([str(tool), str(pid), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
+    done = subprocess.run([str(tool), str(pid), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -77,7 +78,8 @@ def test_every_frame_is_where_it_was_called(interpreter, native_merge):
                 assert "c builtin_sorted" in between
                 assert names.index("reducer") < names.index("functools_reduce") < names.index("body")
                 assert names.index("time_sleep") < names.index("leaf")
-            assert names[-1] in ("_start", "__clone", "clone", "clone3", "__clone3", "__GI___clone3", "__GI___clone"), names[-1]
+            assert names[-1] in ("_start", "__clone", "clone", "clone3", "__clone3", "__GI___clone3",
+                                 "__GI___clone"), names[-1]
 
 
 @pytest.mark.alone
@@ -90,7 +92,8 @@ def test_running_threads_fit_nearly_always(interpreter, native_merge):
         assert full >= 0.9 * (full + partial + apart) and failed < 60, (full, partial, apart, failed)
 
 
-@pytest.mark.parametrize("root, interpreter", [(root, path) for root, paths in roots.INTERPRETERS.items() for path in paths])
+@pytest.mark.parametrize("root, interpreter", [(root, path) for root, paths in roots.INTERPRETERS.items()
+                                               for path in paths])
 def test_in_a_container_with_libraries_of_its_own(root, interpreter, native_merge):
     """Another root and pid namespace: files with the same path are others here."""
     with roots.start(root, interpreter, "-c", CODE) as target:

@@ -1,4 +1,5 @@
-"""The walk over all objects (src/agent/objects.c): nothing is missed while the program makes objects, drops them and collects, and none ends in our thread."""
+"""The walk over all objects (src/agent/objects.c): nothing is missed while the program makes objects, drops them and
+collects, and none ends in our thread."""
 import subprocess
 
 import interpreters
@@ -74,5 +75,6 @@ print("whole")
 
 @pytest.mark.parametrize("python", PYTHON)
 def test_a_walk_over_a_heap_that_changes_misses_nothing_and_ends_nothing(python):
-    done = subprocess.run([python, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
+    done = subprocess.run([python, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, timeout=120)
     assert done.returncode == 0 and done.stdout == "whole\n", done.stderr

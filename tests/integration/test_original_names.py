@@ -1,4 +1,5 @@
-"""Names of the tool that this one takes over from: its Python functions, environment variables and columns, each used as its users did."""
+"""Names of the tool that this one takes over from: its Python functions, environment variables and columns, each used
+as its users did."""
 import json
 import os
 import subprocess
@@ -97,40 +98,54 @@ def rows(pid, sql):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("python", [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS[::len(
+@pytest.mark.parametrize("python", [pytest.param(path, id=interpreters.interpreter_id(path))
+                                    for path in interpreters.INTERPRETERS[::len(
     interpreters.INTERPRETERS) - 1 or 1]])
 def test_every_name_does_what_it_did(python):
-    env = dict(os.environ, TP_RANK="1", PROBING_PP_RANK="2", DATA_PARALLEL_RANK="4", PROBING_ROLE_STAGE="7", PROBING_SPAN_LOCATION="1", PYTHONPATH="")
-    with subprocess.Popen([python, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True, env=env) as job:
+    env = dict(os.environ, TP_RANK="1", PROBING_PP_RANK="2", DATA_PARALLEL_RANK="4", PROBING_ROLE_STAGE="7",
+               PROBING_SPAN_LOCATION="1", PYTHONPATH="")
+    with subprocess.Popen([python, "-c", SAYS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True,
+                          env=env) as job:
         try:
             assert job.stdout.readline() == "said\n"
-            spans = {row["name"]: row for row in rows(job.pid, "SELECT name, phase, location, attributes, event_attributes, time, epoch_ns(timestamp) AS t, "
-                                                               "arguments, locals, record_type FROM python.trace_event")}
+            spans = {row["name"]: row for row in rows(job.pid, "SELECT name, phase, location, attributes, "
+                                                               "event_attributes, time, epoch_ns(timestamp) AS t, "
+                                                               "arguments, locals, record_type FROM "
+                                                               "python.trace_event")}
             assert spans["backward"]["phase"] == "backward" and spans["rollout"]["phase"] == "trajectory"
             assert {"bare", "called", "probed"} <= set(spans) and "<string>:" in spans["train.forward"]["location"]
-            assert json.loads(spans["hit"]["event_attributes"]) == {"n": 1, "m": 2, "k": 3} and spans["rollout"]["event_attributes"] is None
+            assert json.loads(spans["hit"]["event_attributes"]) == {"n": 1, "m": 2, "k": 3}
+            assert spans["rollout"]["event_attributes"] is None
             assert all(row["time"] == row["t"] for row in spans.values())
             calls = [row for row in spans.values() if row["record_type"] == "call"]
             assert len(calls) == 1 and json.loads(calls[0]["locals"]) == {"c": 3}
-            assert rows(job.pid, "SELECT step, loss FROM python.losses ORDER BY step LIMIT 1") == [{"step": 1, "loss": 0.5}]
+            assert rows(job.pid, "SELECT step, loss FROM python.losses ORDER BY "
+                                 "step LIMIT 1") == [{"step": 1, "loss": 0.5}]
             # Tables and columns by their names: there, whether something was recorded or not.
             assert rows(job.pid, "SELECT micro_step, func, name, value FROM python.variables") == []
-            assert rows(job.pid, "SELECT function_name, filename, lineno, variable_name, value, value_type FROM python.trace_variables") == []
-            assert rows(job.pid, "SELECT ip, file, func, lineno, depth, frame_type FROM python.backtrace")[0]["frame_type"] == "Python"
+            assert rows(job.pid, "SELECT function_name, filename, lineno, variable_name, value, value_type FROM "
+                                 "python.trace_variables") == []
+            assert rows(job.pid, "SELECT ip, file, func, lineno, depth, frame_type FROM "
+                                 "python.backtrace")[0]["frame_type"] == "Python"
         finally:
             job.kill()
     jobs.forget(job.pid)
 
 
 def test_watched_variables_have_both_sets_of_names():
-    code = "import time\ndef train():\n    loss = 1.0\n    while True:\n        loss = loss * 0.5\n        time.sleep(0.01)\nprint('ready', flush=True)\ntrain()\n"
+    code = ("import time\ndef train():\n    loss = 1.0\n    while True:\n        loss = loss * 0.5\n"
+            "        time.sleep(0.01)\nprint('ready', flush=True)\ntrain()\n")
     with jobs.python(code, interpreter=interpreters.INTERPRETERS[-1]) as job:
         assert jobs.probe("-t", job.pid, "watch", "loss@train", "--duration", "30s").returncode == 0
-        jobs.wait_until(lambda: rows(job.pid, "SELECT 1 FROM python.variables WHERE name LIKE 'loss%'"), what="a change")
+        jobs.wait_until(lambda: rows(job.pid, "SELECT 1 FROM python.variables WHERE name LIKE 'loss%'"),
+                        what="a change")
         row = rows(job.pid, "SELECT func = function AS same, value = new AS too FROM python.variables LIMIT 1")[0]
         assert row == {"same": True, "too": True}
-        row = rows(job.pid, "SELECT function_name, variable_name, lineno, value_type FROM python.trace_variables WHERE lineno > 0 LIMIT 1")[0]
-        assert "train" in row["function_name"] and row["variable_name"].startswith("loss") and row["value_type"] == "float"
+        row = rows(job.pid, "SELECT function_name, variable_name, lineno, value_type FROM python.trace_variables WHERE "
+                            "lineno > 0 LIMIT 1")[0]
+        assert "train" in row["function_name"]
+        assert row["variable_name"].startswith("loss")
+        assert row["value_type"] == "float"
 
 
 def test_without_a_library_they_do_nothing():
@@ -143,6 +158,6 @@ probing.record_span("copy", duration_ns=5); probing.step(3)
 probing.ExternalTable("t", ["a"]).append([1])
 print("said")
 """
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-                          env=dict(os.environ, PROBING_LIBRARY="/dev/null"), timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, env=dict(os.environ, PROBING_LIBRARY="/dev/null"), timeout=60)
     assert (done.returncode, done.stdout) == (0, "said\n"), done.stderr

@@ -1,4 +1,5 @@
-"""A page that is left open: the service goes away and comes back, processes end and others start. It says so and goes on by itself."""
+"""A page that is left open: the service goes away and comes back, processes end and others start. It says so and goes
+on by itself."""
 import subprocess
 import sys
 
@@ -33,12 +34,17 @@ def test_a_page_left_open_outlives_its_service_and_its_process(tmp_path):
         try:
             assert probe("-t", job.pid, "inject").returncode == 0
             with service(tmp_path / "r") as first:
-                browser = start(first, tmp_path, ["open", f"#/now?target={job.pid}"], ["see", "left_open.py is sleeping"], ["meet", "seen"],
-                                ["see", "No answer from the service"], ["text", ".note.bad"], ["see", "left_open.py is sleeping"], ["open", f"#/activity?target={job.pid}"], ["see", "No answer from the service"], ["meet", "away"],
+                browser = start(first, tmp_path, ["open", f"#/now?target={job.pid}"],
+                                ["see", "left_open.py is sleeping"], ["meet", "seen"],
+                                ["see", "No answer from the service"], ["text", ".note.bad"],
+                                ["see", "left_open.py is sleeping"], ["open", f"#/activity?target={job.pid}"],
+                                ["see", "No answer from the service"], ["meet", "away"],
                                 # The view was never fetched while the service was away: the page opens anew by itself.
-                                ["find", "[role=treeitem]:has-text('wait_for_ever')"], ["gone", ".note.bad"], ["meet", "back"],
-                                ["see", f"Process {job.pid} has ended"], ["click", ".note.odd a"], ["see", "It has ended, and its stacks were not recorded"], ["evaluate", "location.hash"],
-                                ["open", "#/now"], ["meet", "new"], ["see", "later.py"])
+                                ["find", "[role=treeitem]:has-text('wait_for_ever')"], ["gone", ".note.bad"],
+                                ["meet", "back"],
+                                ["see", f"Process {job.pid} has ended"], ["click", ".note.odd a"],
+                                ["see", "It has ended, and its stacks were not recorded"],
+                                ["evaluate", "location.hash"], ["open", "#/now"], ["meet", "new"], ["see", "later.py"])
                 try:
                     meet(browser, tmp_path, "seen")
                     first.process.kill()
@@ -56,8 +62,10 @@ def test_a_page_left_open_outlives_its_service_and_its_process(tmp_path):
                         with running(tmp_path, "later.py") as later:
                             go(tmp_path, "new")
                             try:
-                                # What a browser itself says: that connections were refused, and that a question about what has just ended was.
-                                found = finish(browser, ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "status of 422"))
+                                # What a browser itself says: that connections were refused, and that a question about
+                                # what has just ended was.
+                                found = finish(browser, ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING",
+                                                         "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "status of 422"))
                             finally:
                                 later.kill()
                 finally:

@@ -1,4 +1,5 @@
-"""Names that a process chose to do harm, in every view of the page: they are shown as text, and nothing scrolls sideways."""
+"""Names that a process chose to do harm, in every view of the page: they are shown as text, and nothing scrolls
+sideways."""
 import subprocess
 import sys
 
@@ -53,11 +54,15 @@ named["wait"](train, LONG)
 def job(needs_torch, tmp_path_factory):
     script = tmp_path_factory.mktemp("job") / "hostile_job.py"
     script.write_text(JOB)
-    with subprocess.Popen([sys.executable, str(script), EVIL, "\u202e", "w" * 10000], stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen([sys.executable, str(script), EVIL, "\u202e", "w" * 10000], stdout=subprocess.PIPE,
+                          text=True) as running:
         try:
             assert running.stdout.readline() == "ready\n"
-            for words in (["inject"], ["config", "probing.torch.profiling=on"], ["config", "probing.memory.sampling=on"],
-                          ["eval", "import __main__, probing\nfor i in range(3): probing.log(step=i, loss=0.5 * i if i < 2 else float('nan'), note=__main__.LONG)"]):
+            for words in (["inject"], ["config", "probing.torch.profiling=on"],
+                          ["config", "probing.memory.sampling=on"],
+                          ["eval", "import __main__, probing\n"
+                                   "for i in range(3): probing.log(step=i, loss=0.5 * i if i < 2 else float('nan'), "
+                                   "note=__main__.LONG)"]):
                 done = probe("-t", running.pid, *words)
                 assert done.returncode == 0, done.stderr
             wait_for(lambda: jobs.rows("-t", running.pid, "SELECT count(*) AS n FROM python.torch_step")[0]["n"] > 3)
@@ -71,16 +76,26 @@ def job(needs_torch, tmp_path_factory):
 def test_hostile_names_are_text_in_every_view(job, tmp_path):
     at = f"target={job.pid}"
     # What each view is opened on, and where a name must be found in it.
-    opened = {"now": (f"#/now?{at}", EVIL), "activity": (f"#/activity?{at}&idle=1", EVIL), "flame": (f"#/flame?{at}&seconds=1&idle=1", EVIL.partition("'")[0]), "sql": (f"#/sql?{at}&q=SELECT%20*%20FROM%20training_logs", EVIL),
-              "torch": (f"#/torch?{at}", EVIL), "memory": (f"#/memory?{at}", EVIL), "training": (f"#/training?{at}", "The first bad step is 2: loss is nan"), "inspect": (f"#/inspect?{at}&tab=frame&depth=1", EVIL), "prompt": (f"#/prompt?{at}", "Code runs"),
-              "debug": (f"#/debug?{at}", "There is none"), "runs": ("#/runs", EVIL), "settings": (f"#/settings?{at}", "probing.retention_days")}
+    opened = {"now": (f"#/now?{at}", EVIL), "activity": (f"#/activity?{at}&idle=1", EVIL),
+              "flame": (f"#/flame?{at}&seconds=1&idle=1", EVIL.partition("'")[0]),
+              "sql": (f"#/sql?{at}&q=SELECT%20*%20FROM%20training_logs", EVIL),
+              "torch": (f"#/torch?{at}", EVIL), "memory": (f"#/memory?{at}", EVIL),
+              "training": (f"#/training?{at}", "The first bad step is 2: loss is nan"),
+              "inspect": (f"#/inspect?{at}&tab=frame&depth=1", EVIL), "prompt": (f"#/prompt?{at}", "Code runs"),
+              "debug": (f"#/debug?{at}", "There is none"), "runs": ("#/runs", EVIL),
+              "settings": (f"#/settings?{at}", "probing.retention_days")}
     assert tuple(opened) == VIEWS
-    more = {"variables over ranks": (f"#/inspect?{at}&tab=ranks&name=value", EVIL), "modules": (f"#/inspect?{at}&tab=modules", EVIL), "choose": ("#/activity", EVIL)}
+    more = {"variables over ranks": (f"#/inspect?{at}&tab=ranks&name=value", EVIL),
+            "modules": (f"#/inspect?{at}&tab=modules", EVIL), "choose": ("#/activity", EVIL)}
     every = [("wide", 1280, "light"), ("phone", 390, "dark")]
     steps = [step for _, width, scheme in every for at_view, text in [*opened.values(), *more.values()]
-             for step in (["size", width, 800], ["scheme", scheme], ["open", at_view], ["find", f"main:has-text({text!r})" if "'" not in text else f'main:has-text("{text}")'], ["count", "img"], ["outside"], ["text", "main"], ["axe", "main"])]
+             for step in (["size", width, 800], ["scheme", scheme], ["open", at_view],
+                          ["find", f"main:has-text({text!r})" if "'" not in text else f'main:has-text("{text}")'],
+                          ["count", "img"], ["outside"], ["text", "main"], ["axe", "main"])]
     with service(tmp_path / "r") as served:
-        found = browse(served, tmp_path, *steps, ["open", f"#/activity?{at}&idle=1"], ["click", f'[role=treeitem]:has-text("{EVIL}")'], ["see", "Waits for"], ["text", "aside"], ["count", "img"], ["outside"], axe=str(AXE))
+        found = browse(served, tmp_path, *steps, ["open", f"#/activity?{at}&idle=1"],
+                       ["click", f'[role=treeitem]:has-text("{EVIL}")'], ["see", "Waits for"], ["text", "aside"],
+                       ["count", "img"], ["outside"], axe=str(AXE))
     names = [f"{view} {size}" for size, *_ in every for view in [*opened, *more]]
     shown = {name: found[8 * i:8 * i + 8] for i, name in enumerate(names)}
     assert {name: of[4] for name, of in shown.items() if of[4]} == {}

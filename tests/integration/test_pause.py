@@ -64,7 +64,8 @@ def test_a_local_is_assigned_and_used(python):
 
 @EVERY
 def test_steps(python):
-    """Into a function, a generator, a coroutine, a callback of C and out of an exception; a local assigned in each is what the program uses."""
+    """Into a function, a generator, a coroutine, a callback of C and out of an exception; a local assigned in each is
+    what the program uses."""
     with program(python, STEPS) as job:
         with Nc(address(probe(job.pid, "pause"))) as nc:
             nc.wait(") ")
@@ -131,8 +132,9 @@ def test_it_is_let_go(job):
 
 
 def test_a_main_thread_in_c_is_named():
-    code = "import threading\ndef wait():\n    threading.Lock().acquire() or threading.Lock()\n    lock = threading.Lock(); lock.acquire()\n" \
-           "    print('ready', flush=True)\n    lock.acquire()\nwait()\n"
+    code = ("import threading\ndef wait():\n    threading.Lock().acquire() or threading.Lock()\n"
+            "    lock = threading.Lock(); lock.acquire()\n"
+            "    print('ready', flush=True)\n    lock.acquire()\nwait()\n")
     with jobs.python(code) as job:
         assert probe(job.pid, "inject").returncode == 0  # within a time of its own
         began = time.monotonic()

@@ -1,4 +1,5 @@
-"""pause --all: every Python thread stops between two bytecodes, can be looked into, and goes on as if nothing had been."""
+"""pause --all: every Python thread stops between two bytecodes, can be looked into, and goes on as if nothing had
+been."""
 import re
 import time
 
@@ -75,7 +76,8 @@ def test_every_thread_stands_still(python):
         with Nc(address(done)) as nc:
             prompt = "(train) "
             nc.wait(prompt)
-            assert re.search(r"not stopped: wait-thread: it stays in C code, called at \S+:\d+ wait", done.stderr), done.stderr
+            assert re.search(r"not stopped: wait-thread: it stays in C code, called at \S+:\d+ wait",
+                             done.stderr), done.stderr
             assert "work-thread" not in done.stderr
             first = nc.ask("counts[:]", prompt)
             time.sleep(0.2)
@@ -98,7 +100,8 @@ def test_every_thread_stands_still(python):
             assert int(nc.ask("!step", "(train) ")) > before and nc.ask("counts[:]", "(train) ") == first
             nc.send("continue\n")
             nc.end()
-        jobs.wait_until(lambda: "work" in job.output and job.output.endswith("\n"), what="the thread that was told to end")
+        jobs.wait_until(lambda: "work" in job.output and job.output.endswith("\n"),
+                        what="the thread that was told to end")
         assert job.output == "ready\nwork hand True None\n"
         first = counts(job)[1]
         jobs.wait_until(lambda: counts(job)[1] > first, what="the other thread")
@@ -164,9 +167,11 @@ def test_rounds_under_load(python):
         assert job.output == "ready\n"
 
 
-@pytest.mark.parametrize("python", [p for p in INTERPRETERS if "3.11" in interpreter_id(p)][:1] + [INTERPRETERS[-1]], ids=interpreter_id)
+@pytest.mark.parametrize("python", [p for p in INTERPRETERS if "3.11" in interpreter_id(p)][:1] + [INTERPRETERS[-1]],
+                         ids=interpreter_id)
 def test_a_thread_with_a_trace_function_keeps_it(python):
-    code = PROGRAM.replace("def work():\n", "def trace(frame, event, argument): return None\ndef work():\n    sys.settrace(trace)\n")
+    code = PROGRAM.replace("def work():\n", "def trace(frame, event, argument): return None\ndef work():\n"
+                                            "    sys.settrace(trace)\n")
     with jobs.python(code, interpreter=python) as job:
         done = probe(job.pid, "pause", "--all")
         with Nc(address(done)) as nc:

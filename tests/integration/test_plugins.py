@@ -1,4 +1,5 @@
-"""Tables of C and C++ code in a program (include/probing.h): rows that it appends, and rows that a function gives at the moment of a query."""
+"""Tables of C and C++ code in a program (include/probing.h): rows that it appends, and rows that a function gives at
+the moment of a query."""
 import json
 import shutil
 import subprocess
@@ -22,7 +23,8 @@ def refused(pid, sql, *options):
 
 
 def library(source, path, compiler="cc", *flags):
-    subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-fPIC", "-I", jobs.TOP / "include", *flags, source, "-o", path, "-ldl", "-lpthread"], check=True)
+    subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", "-fPIC", "-I", jobs.TOP / "include", *flags, source, "-o",
+                    path, "-ldl", "-lpthread"], check=True)
     return path
 
 
@@ -32,20 +34,24 @@ def example(name, folder):
 
 def test_a_library_in_c_records(tmp_path):
     """The example plug-in: its rows go to whatever agent is there, before, between and after."""
-    code = f"import ctypes, time\nload = ctypes.CDLL({str(example('loader', tmp_path))!r}).load\nprint('ready', flush=True)\n" \
-           "while True: load(b'/proc/self/stat')\n"
+    code = (f"import ctypes, time\nload = ctypes.CDLL({str(example('loader', tmp_path))!r}).load\nprint('ready', "
+            f"flush=True)\n"
+            "while True: load(b'/proc/self/stat')\n")
     with jobs.python(code) as job:
         for _ in range(3):
             assert jobs.probe("-t", job.pid, "inject").returncode == 0
-            jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'loader.loads' AND rows > 10"), what="a row")
-            found = rows(job.pid, "SELECT min(bytes) > 50 AS read, min(wait_ms) > 0 AS timed, min(file) AS file FROM loader.loads")
+            jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'loader.loads' "
+                                                  "AND rows > 10"), what="a row")
+            found = rows(job.pid, "SELECT min(bytes) > 50 AS read, min(wait_ms) > 0 AS timed, min(file) AS file FROM "
+                                  "loader.loads")
             assert found == [{"read": True, "timed": True, "file": "/proc/self/stat"}]
             assert jobs.probe("-t", job.pid, "detach").returncode == 0
 
 
 def await_registered(pid, name):
     """An agent that has just come looks for tables in a thread of its own."""
-    jobs.wait_until(lambda: "probing.registered" in jobs.probe("-t", pid, "query", "SELECT name FROM probing.tables").stdout and rows(
+    jobs.wait_until(lambda: "probing.registered" in jobs.probe("-t", pid, "query",
+                                                               "SELECT name FROM probing.tables").stdout and rows(
         pid, "SELECT name FROM probing.registered WHERE name = '%s'" % name), what="the table to be known")
 
 
@@ -62,7 +68,8 @@ while True: time.sleep(0.1)
         for _ in range(2):
             assert jobs.probe("-t", job.pid, "inject").returncode == 0
             await_registered(job.pid, "reader.open_files")
-            assert rows(job.pid, "SELECT * FROM reader.open_files") == [{"slot": 0, "path": "/etc/passwd", "reads": 3, "megabytes": 0.0003}]
+            assert rows(job.pid, "SELECT * FROM reader.open_files") == [{
+                "slot": 0, "path": "/etc/passwd", "reads": 3, "megabytes": 0.0003}]
             assert rows(job.pid, "SELECT function FROM probing.registered") == [{"function": "list_files"}]
             assert jobs.probe("-t", job.pid, "detach").returncode == 0
 
@@ -160,17 +167,21 @@ int main(void)
 
 
 def check_tables(pid):
-    first, second, nulls = rows(pid, "SELECT * REPLACE (hex(b) AS b, epoch(now()) - epoch(moment) AS moment) FROM c.every_type")
+    first, second, nulls = rows(pid, "SELECT * REPLACE (hex(b) AS b, epoch(now()) - epoch(moment) AS moment) FROM "
+                                     "c.every_type")
     up = first.pop("moment")
     assert abs(up - time.monotonic()) < 30
-    assert first == {"i8": -128, "u8": 255, "i64": -2 ** 63, "u64": 2 ** 64 - 1, "f32": pytest.approx(0.1), "f64": 0.1, "yes": True, "s": "a\tb\n\\c\0d",
-                     "b": "00FF09"}
+    assert first == {"i8": -128, "u8": 255, "i64": -2 ** 63, "u64": 2 ** 64 - 1, "f32": pytest.approx(0.1), "f64": 0.1,
+                     "yes": True, "s": "a\tb\n\\c\0d", "b": "00FF09"}
     assert second["f64"] in ("Infinity", "inf", float("inf")) and set(nulls.values()) == {None}, nulls
     assert rows(pid, "SELECT count(*) AS n FROM c.no_rows") == [{"n": 0}]
     assert "table c.failing: the function fails returned -19: No such device" in refused(pid, "SELECT * FROM c.failing")
-    assert "table c.saying_why: the function says_why failed: the queue\\tis closed" in refused(pid, "SELECT * FROM c.saying_why")
-    assert "table c.too_large: the function too_large gave a value that does not fit column n in row 1" in refused(pid, "SELECT * FROM c.too_large")
-    assert "table c.for_ever: the function for_ever gave more than 100000 rows" in refused(pid, "SELECT * FROM c.for_ever")
+    assert "table c.saying_why: the function says_why failed: the queue\\tis closed" in refused(
+        pid, "SELECT * FROM c.saying_why")
+    assert "table c.too_large: the function too_large gave a value that does not fit column n in row 1" in refused(
+        pid, "SELECT * FROM c.too_large")
+    assert "table c.for_ever: the function for_ever gave more than 100000 rows" in refused(
+        pid, "SELECT * FROM c.for_ever")
     # One that fails and is not wanted, though it is named, is no failed query.
     assert rows(pid, "SELECT 'c.failing' AS x, count(*) AS n FROM c.no_rows") == [{"x": "c.failing", "n": 0}]
 
@@ -189,13 +200,16 @@ for line in sys.stdin:
     else:
         print(tables.take_back(int(line)), flush=True)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          universal_newlines=True) as job:
         assert job.stdout.readline() == "ready\n"
         assert jobs.probe("-t", job.pid, "inject").returncode == 0
         await_registered(job.pid, "c.sleeping")
         check_tables(job.pid)
-        assert "the function asleep did not return within 0." in refused(job.pid, "SELECT * FROM c.sleeping", "--timeout", "1")
-        assert "the function asleep is still busy with an earlier query" in refused(job.pid, "SELECT * FROM c.sleeping", "--timeout", "5")
+        assert "the function asleep did not return within 0." in refused(
+            job.pid, "SELECT * FROM c.sleeping", "--timeout", "1")
+        assert "the function asleep is still busy with an earlier query" in refused(
+            job.pid, "SELECT * FROM c.sleeping", "--timeout", "5")
         job.stdin.write("6\n1\n")
         job.stdin.flush()
         assert job.stdout.readline().strip() in ("-16", "0")  # -EBUSY: a query was in it

@@ -4,7 +4,9 @@ import jobs
 import pytest
 from test_spans import HEAD
 
-EACH = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in sorted({interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1], *interpreters.INTERPRETERS[-3:]})]
+EACH = [pytest.param(path, id=interpreters.interpreter_id(path))
+        for path in sorted({interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1],
+                            *interpreters.INTERPRETERS[-3:]})]
 
 WATCHED = HEAD + """
 def lowest(n):
@@ -55,9 +57,12 @@ import time; time.sleep(100)
 @pytest.mark.parametrize("python", EACH)
 def test_a_probe_watches_its_variables_so_deep_and_refuses_what_it_does_not_know(python):
     with jobs.python(WATCHED, interpreter=python, env={"PROBING": "1"}) as job:
-        changes = [(row["function"], row["new"]) for row in jobs.rows(job, "SELECT function, new FROM python.variables ORDER BY timestamp")]
-        calls = [(row["record_type"], row["name"]) for row in jobs.rows(job, "SELECT record_type, name FROM python.trace_event ORDER BY timestamp")]
+        changes = [(row["function"], row["new"]) for row in jobs.rows(
+            job, "SELECT function, new FROM python.variables ORDER BY timestamp")]
+        calls = [(row["record_type"], row["name"]) for row in jobs.rows(
+            job, "SELECT record_type, name FROM python.trace_event ORDER BY timestamp")]
     once = [("train", "1.0"), ("train", "0.5"), ("train", "0.25")]
-    assert changes == [*once, ("inner", "0"), ("inner", "1"), *once, ("inner", "2"), ("inner", "3"), ("block", "1"), ("block", "2"), ("block", "3")]
+    assert changes == [*once, ("inner", "0"), ("inner", "1"), *once, ("inner", "2"), ("inner", "3"), ("block", "1"),
+                       ("block", "2"), ("block", "3")]
     one = [("span", "train"), ("call", "train"), ("call", "inner")]
     assert calls == [*one, *one, ("span", "block"), ("span", "plain")]

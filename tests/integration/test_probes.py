@@ -29,7 +29,8 @@ def test_a_probe_is_stopped_started_and_set_while_the_program_runs(job):
     before = rows(job)
     assert probes(job, "stop", "memory_usage")["memory_usage"]["state"] == "off"
     started = probes(job, "start", "memory_usage", "interval=20ms")["memory_usage"]
-    assert (started["state"], started["settings"], started["description"]) == ("on", "interval=20ms", "a row every 0.02 s")
+    assert (started["state"], started["settings"],
+            started["description"]) == ("on", "interval=20ms", "a row every 0.02 s")
     jobs.wait_until(lambda: rows(job) > before + 20, what="rows")
     assert probes(job, "start", "memory_usage")["memory_usage"]["description"] == "a row every 1 s"
     assert "memory_usage" in probe(job.pid, "probes").stdout
@@ -38,7 +39,8 @@ def test_a_probe_is_stopped_started_and_set_while_the_program_runs(job):
 
 @pytest.mark.parametrize("words, status, says", [
     (["start", "nothing"], 1, "there is no probe 'nothing'; there are memory_usage"),
-    (["start", "memory_usage", "interval=soon"], 1, "interval is a time from 10 ms to 3600 s, such as 500ms or 2s, not 'soon'"),
+    (["start", "memory_usage", "interval=soon"], 1, "interval is a time from 10 ms to 3600 s, such as 500ms or "
+                                                    "2s, not 'soon'"),
     (["start", "memory_usage", "colour=red"], 1, "'colour=red' is no setting of this probe; it takes interval"),
     (["start"], 2, "which probe?"), (["toggle", "memory_usage"], 2, "'toggle' is neither start nor stop"),
     (["stop", "memory_usage", "now"], 2, "stop takes the name of one probe"),

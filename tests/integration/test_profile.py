@@ -66,7 +66,8 @@ def test_svg_is_whole_and_says_what_it_is_of(mixed, tmp_path):
     titles = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
     assert any(title.startswith("spin (train-") for title in titles)
     assert any(title.startswith("[waiting in ") for title in titles)
-    for part in ("samples at 100 Hz", "refused", "truncated", "prefers-color-scheme: dark", "id=\"search\"", Path(mixed.script).name):
+    for part in ("samples at 100 Hz", "refused", "truncated", "prefers-color-scheme: dark", "id=\"search\"",
+                 Path(mixed.script).name):
         assert part in text, part
     assert "http" not in text.replace("http://www.w3.org/", ""), "it must not fetch anything"
     assert "hottest: " in said and "refused" in said and "--idle shows" in said
@@ -111,11 +112,14 @@ def test_go_reads_the_pprof_file(mixed, tmp_path):
     flamegraph(mixed.pid, tmp_path / "a.pb.gz")
     try:
         done = subprocess.run(["go", "tool", "pprof", "-raw", str(tmp_path / "a.pb.gz")], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, universal_newlines=True, env={**os.environ, "HOME": str(tmp_path)})
+                              stderr=subprocess.PIPE, universal_newlines=True,
+                              env={**os.environ, "HOME": str(tmp_path)})
     except FileNotFoundError:
         pytest.skip("go is not installed (Debian: golang-go)")
     assert done.returncode == 0, done.stderr
-    assert "samples/count wall/nanoseconds" in done.stdout and "spin" in done.stdout and "PeriodType: wall nanoseconds" in done.stdout
+    assert "samples/count wall/nanoseconds" in done.stdout
+    assert "spin" in done.stdout
+    assert "PeriodType: wall nanoseconds" in done.stdout
 
 
 def test_speedscope_reads_what_we_write(mixed, tmp_path):
@@ -127,9 +131,12 @@ def test_speedscope_reads_what_we_write(mixed, tmp_path):
     for name in ("a.json", "a.folded"):
         flamegraph(mixed.pid, tmp_path / name)
         load = tmp_path / f"{name}.js"
-        load.write_text(f"speedscope.loadFileFromBase64({name!r}, {base64.b64encode((tmp_path / name).read_bytes()).decode()!r})")
-        done = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-                               "--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path}/chromium",
+        load.write_text(f"speedscope.loadFileFromBase64({name!r}, "
+                        f"{base64.b64encode((tmp_path / name).read_bytes()).decode()!r})")
+        done = subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+                               "--no-first-run", "--disable-sync",
+                               "--disable-background-networking", "--disable-component-update",
+                               f"--user-data-dir={tmp_path}/chromium",
                                "--virtual-time-budget=8000", "--dump-dom", f"{page.as_uri()}#localProfilePath={load}"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, timeout=60)
         assert "Left Heavy" in done.stdout and "Something went wrong" not in done.stdout, name
@@ -138,7 +145,8 @@ def test_speedscope_reads_what_we_write(mixed, tmp_path):
 def firefox_profiler(home, *command):
     """What the Firefox Profiler's own command line answers about the file that it has loaded."""
     program = Path(__file__).resolve().parent.parent.parent / "build/firefoxprofiler/dist/profiler-cli.js"
-    done = subprocess.run([page_kit.find_node(), str(program), *command], env={**os.environ, "PROFILER_CLI_SESSION_DIR": home}, stdin=subprocess.DEVNULL,
+    done = subprocess.run([page_kit.find_node(), str(program), *command],
+                          env={**os.environ, "PROFILER_CLI_SESSION_DIR": home}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, timeout=60)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -222,7 +230,8 @@ def test_lines_are_those_that_run(mixed, tmp_path):
 def test_native_frames_stand_among_python_frames(mixed, tmp_path):
     said = flamegraph(mixed.pid, tmp_path / "a.folded", "--native")
     stacks = [[name for name, _ in stack] for stack, _ in read_folded((tmp_path / "a.folded").read_text())]
-    slept = [stack for stack in stacks if "rest" in stack and any("nanosleep" in name or "select" in name for name in stack)]
+    slept = [stack for stack in stacks if "rest" in stack
+             and any("nanosleep" in name or "select" in name for name in stack)]
     assert slept, said
     assert all(stack.index("rest") < len(stack) - 1 for stack in slept)
 
@@ -241,7 +250,8 @@ def test_no_stop_traces_nothing(mixed, tmp_path):
 
 
 def test_ctrl_c_ends_early_and_writes(mixed, tmp_path):
-    process = subprocess.Popen([str(jobs.PROGRAM), "-t", str(mixed.pid), "flamegraph", "-o", str(tmp_path / "a.folded"), "--duration", "0"],
+    process = subprocess.Popen([str(jobs.PROGRAM), "-t", str(mixed.pid), "flamegraph", "-o", str(tmp_path / "a.folded"),
+                                "--duration", "0"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     time.sleep(1 * jobs.SLOW)
     process.send_signal(signal.SIGINT)
@@ -278,7 +288,8 @@ def test_a_sampler_that_is_killed_leaves_nothing_stopped(options, tmp_path):
     file.write_bytes(bytes(8))
     with jobs.python(COUNTING.format(file=str(file))) as job:
         for i in range(20):
-            process = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o", str(tmp_path / "x.svg"), "--rate", "20000",
+            process = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o",
+                                        str(tmp_path / "x.svg"), "--rate", "20000",
                                         *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(0.15 + i * 0.007)
             process.kill()
@@ -290,7 +301,8 @@ def test_a_sampler_that_is_killed_leaves_nothing_stopped(options, tmp_path):
 
 def test_signals_reach_a_process_that_is_sampled(tmp_path):
     code = ("import signal, time\nn = 0\ndef tick(*_):\n    global n\n    n += 1\nsignal.signal(signal.SIGALRM, tick)\n"
-            "signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)\nprint('ready', flush=True)\nend = time.monotonic() + 4\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)\nprint('ready', flush=True)\n"
+            "end = time.monotonic() + 4\n"
             "while time.monotonic() < end: pass\nprint('ticks', n, time.process_time(), flush=True)\ntime.sleep(60)\n")
     with jobs.python(code) as job:
         flamegraph(job.pid, tmp_path / "a.folded", "--rate", 1000, duration=3)
@@ -316,7 +328,8 @@ def test_a_thread_that_runs_is_not_stopped(options, mixed, tmp_path):
 
 def test_children_are_sampled_on_request(tmp_path):
     code = ("import subprocess, sys, time\nprint('ready', flush=True)\n"
-            "subprocess.Popen([sys.executable, '-c', 'def child():\\n    while True: pass\\nchild()'])\ntime.sleep(60)\n")
+            "subprocess.Popen([sys.executable, '-c', 'def child():\\n    while True: pass\\nchild()'])\n"
+            "time.sleep(60)\n")
     with jobs.python(code) as job:
         flamegraph(job.pid, tmp_path / "a.folded", "--subprocesses", duration=3)
         children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
@@ -338,7 +351,8 @@ def test_a_difference_names_what_grew(tmp_path):
     assert "main (m.py);load (m.py) 10 50" in (tmp_path / "d.folded").read_text()
 
 
-@pytest.mark.parametrize("words", [["--diff", "a.folded"], ["--rate", "0"], ["--rate", "x"], ["--duration", "x"], ["--cpu", "--wall"]])
+@pytest.mark.parametrize("words", [["--diff", "a.folded"], ["--rate", "0"], ["--rate", "x"], ["--duration", "x"],
+                                   ["--cpu", "--wall"]])
 def test_wrong_calls_are_told(words, mixed):
     target = [] if "--diff" in words else ["-t", mixed.pid]
     done = probe(*target, "flamegraph", *words, timeout=5)

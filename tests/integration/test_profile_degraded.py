@@ -1,5 +1,6 @@
-"""Sampling with fewer means: without root's rights, on kernels that lack a call or a file, through the agent. It works on by the next
-best way, and the summary and doctor say which one and why. The refusals are the kernel's own (targets/refuse.c)."""
+"""Sampling with fewer means: without root's rights, on kernels that lack a call or a file, through the agent. It works
+on by the next best way, and the summary and doctor say which one and why. The refusals are the kernel's own
+(targets/refuse.c)."""
 import json
 import os
 import re
@@ -40,8 +41,8 @@ def refuse(tmp_path_factory):
 
 
 def run(prefix, *words):
-    done = subprocess.run([*map(str, prefix), str(jobs.PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
+    done = subprocess.run([*map(str, prefix), str(jobs.PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
     return done
 
 
@@ -85,7 +86,8 @@ def test_what_a_kernel_lacks_is_done_without_and_said(rule, said_of_it, check, f
         said, counts = flamegraph([refuse, rule, "--"], job.pid, tmp_path / "a.folded", duration=1.5)
         row = doctor([refuse, rule, "--"], job.pid)[check]
         sound = doctor([], job.pid)
-    assert counts.get("busy", 0) > 10 and counts.get("sleepy", 0) > 40, (said, counts)  # others may have most of the CPU
+    # others may have most of the CPU
+    assert counts.get("busy", 0) > 10 and counts.get("sleepy", 0) > 40, (said, counts)
     assert not said_of_it or said_of_it in said, said
     assert found in row["found"], row
     assert sound["kernel"]["state"] == "ok" and "BPF" in sound["samples"]["found"], sound
@@ -111,7 +113,8 @@ def test_a_thread_that_runs_and_cannot_be_read_is_not_called_idle(refuse, tmp_pa
 
 def test_where_threads_may_not_be_stopped_their_cpu_is_taken(refuse, tmp_path):
     with jobs.python(HASHES) as job:
-        said, counts = flamegraph([refuse, "ptrace=EPERM", "bpf=ENOSYS", "--"], job.pid, tmp_path / "a.folded", duration=1.5)
+        said, counts = flamegraph([refuse, "ptrace=EPERM", "bpf=ENOSYS", "--"], job.pid, tmp_path / "a.folded",
+                                  duration=1.5)
     assert "could not be stopped" in said and "never ran" not in said and counts.get("hashes", 0) > 10, (said, counts)
 
 
@@ -123,7 +126,8 @@ def test_locked_memory_is_raised_where_maps_count_as_such(refuse, tmp_path):
     small = ["prlimit", "--memlock=65536:"]
     with jobs.python(CODE) as job:
         raised, _ = flamegraph([*small, refuse, "memlock", "--"], job.pid, tmp_path / "a.folded")
-        kept, counts = flamegraph(["prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-sys_resource", refuse, "memlock", "--"],
+        kept, counts = flamegraph(["prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-sys_resource",
+                                   refuse, "memlock", "--"],
                                   job.pid, tmp_path / "b.folded")
     assert "interrupted" in raised and "not possible" not in raised, raised
     assert "RLIMIT_MEMLOCK" in kept and "64 KB" in kept and counts["busy"] > 10, kept
@@ -133,8 +137,8 @@ def test_without_schedstat_stacks_are_as_true(refuse, tmp_path):
     import profile_kit
     tree = profile_kit.Tree()
     with jobs.python(tree.source) as job:
-        done = run([refuse, "file:/schedstat=ENOENT", "bpf=EPERM", "--"], "-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--lines",
-                   "--rate", 1000, "--duration", 2)
+        done = run([refuse, "file:/schedstat=ENOENT", "bpf=EPERM", "--"], "-t", job.pid, "flamegraph", "-o",
+                   tmp_path / "a.folded", "--lines", "--rate", 1000, "--duration", 2)
         assert done.returncode == 0, done.stderr
     total, impossible, cut, examples = profile_kit.check_tree(tree, read_folded((tmp_path / "a.folded").read_text()))
     assert total > 500 and impossible == 0 and cut == 0, (total, impossible, cut, examples, done.stdout)
@@ -145,7 +149,8 @@ def test_an_ordinary_user_gets_true_stacks(tmp_path):
     tree = profile_kit.Tree()
     with as_ordinary(tree.source) as job, jobs.start(sys.executable, "-c", "while True: pass"), \
             jobs.start(sys.executable, "-c", "while True: pass"):  # it often waits for a CPU
-        done = run(ORDINARY, "-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--lines", "--rate", 1000, "--duration", 3)
+        done = run(ORDINARY, "-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--lines", "--rate", 1000,
+                   "--duration", 3)
         assert done.returncode == 0, done.stderr
     total, impossible, cut, examples = profile_kit.check_tree(tree, read_folded((tmp_path / "a.folded").read_text()))
     assert total > 500 and impossible == 0 and cut == 0, (total, impossible, cut, examples, done.stdout)
@@ -163,15 +168,20 @@ def test_through_the_agent_where_the_right_to_trace_is_missing(tmp_path):
         backtrace = run(POOR, "-t", job.pid, "backtrace")
     assert "read through the agent" in said and counts["sleepy"] > 100, (said, counts)
     assert "agent" in row["found"] and row["state"] == "warning", row
-    assert top.returncode == 0 and "sleepy" in top.stdout and "read through the agent" in top.stdout, top.stdout + top.stderr
+    assert top.returncode == 0, top.stdout + top.stderr
+    assert "sleepy" in top.stdout, top.stdout + top.stderr
+    assert "read through the agent" in top.stdout, top.stdout + top.stderr
     assert backtrace.returncode == 0 and "sleepy" in backtrace.stdout
 
 
 def test_the_path_of_a_sample_can_be_seen(tmp_path):
     with jobs.python(CODE) as job:
-        done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--duration", 0.3, env={**os.environ, "PROBING_TRACE_SAMPLES": "1"})
+        done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--duration", 0.3,
+                     env={**os.environ, "PROBING_TRACE_SAMPLES": "1"})
     lines = [line for line in done.stderr.splitlines() if line.startswith("tick ")]
     assert len(lines) > 20
-    assert all(re.fullmatch(r"tick \d+ thread \d+ (new|moving|settled|held-up):( [a-z-]+\([a-z-]+\))+ = [a-z-]+, \d+ us", line) for line in lines), lines[:3]
+    assert all(re.fullmatch(r"tick \d+ thread \d+ (new|moving|settled|held-up):( [a-z-]+\([a-z-]+\))+ = "
+                            r"[a-z-]+, \d+ us", line) for line in lines), lines[:3]
     assert any("asleep(yes) read(yes) prove(yes) describe(yes) count(yes) = taken" in line for line in lines), lines[:3]
-    assert all("count(yes)" not in line or re.search(r"look-again\(yes\)|interrupt\(yes\)|prove\(yes\)", line) for line in lines)
+    assert all("count(yes)" not in line or re.search(r"look-again\(yes\)|interrupt\(yes\)|prove\(yes\)", line)
+               for line in lines)

@@ -1,5 +1,5 @@
-"""Profiles of programs whose frames are not made by plain calls: greenlets, which swap whole stacks within a thread, and torch.compile,
-which runs functions by an evaluator of its own and makes new ones where it breaks a graph."""
+"""Profiles of programs whose frames are not made by plain calls: greenlets, which swap whole stacks within a thread,
+and torch.compile, which runs functions by an evaluator of its own and makes new ones where it breaks a graph."""
 import importlib.util
 import re
 import subprocess
@@ -82,17 +82,23 @@ def installed(module):
 def stacks_of(pid, out, *options, duration=2):
     done = probe("-t", pid, "flamegraph", "-o", out, "--duration", duration, "--rate", 1000, *options)
     assert done.returncode == 0, done.stderr
-    return [([name for name, _ in stack], n) for stack, n in read_folded(Path(out).read_text(), strict="--native" not in options)], done.stdout
+    return [([name for name, _ in stack], n)
+            for stack, n in read_folded(Path(out).read_text(), strict="--native" not in options)], done.stdout
 
 
 @pytest.mark.skipif(not installed("greenlet"), reason="greenlet is not installed")
-@pytest.mark.parametrize("prefix", [[], ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]], ids=["root", "ordinary"])
+@pytest.mark.parametrize("prefix", [[], ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]],
+                         ids=["root", "ordinary"])
 def test_a_stack_is_of_one_greenlet(prefix, tmp_path):
     with jobs.start(*prefix, sys.executable, "-c", GREENLETS, ready="ready") as job:
-        done = subprocess.run([*prefix, str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o", str(tmp_path / "a.folded"), "--rate", "1000",
-                               "--duration", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
+        done = subprocess.run([*prefix, str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o",
+                               str(tmp_path / "a.folded"), "--rate", "1000",
+                               "--duration", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              universal_newlines=True, timeout=60)
         assert done.returncode == 0, done.stderr
-    possible = re.compile(r"(<module>;)?<lambda>;(outer_a(;inner_a(;<lambda>)?)?|outer_b(;inner_b){0,31}(;<lambda>)?)|(<module>;)?<lambda>|<module>")
+    possible = re.compile(
+        r"(<module>;)?<lambda>;(outer_a(;inner_a(;<lambda>)?)?|outer_b(;inner_b){0,31}(;<lambda>)?)|"
+        r"(<module>;)?<lambda>|<module>")
     found, wrong = {"inner_a": 0, "inner_b": 0}, []
     for stack, n in read_folded((tmp_path / "a.folded").read_text()):
         names = [name.rsplit(".", 1)[-1] for name, _ in stack]
@@ -109,7 +115,8 @@ def test_gevent_shows_the_greenlet_that_runs(tmp_path):
     with jobs.python(GEVENT) as job:
         stacks, said = stacks_of(job.pid, tmp_path / "a.folded")
     counts = {name: sum(n for names, n in stacks if name in names) for name in ("compute", "fetch")}
-    assert counts["compute"] > 500 and not any("compute" in names and "fetch" in names for names, _ in stacks), (counts, said)
+    assert counts["compute"] > 500, (counts, said)
+    assert not any("compute" in names and "fetch" in names for names, _ in stacks), (counts, said)
 
 
 @pytest.mark.skipif(not installed("torch"), reason="torch is not installed (make test and make soak install it)")

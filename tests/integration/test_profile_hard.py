@@ -1,4 +1,5 @@
-"""Sampling what is hard to sample: very many threads, very deep stacks, processes that fork, exec, end or are stopped meanwhile."""
+"""Sampling what is hard to sample: very many threads, very deep stacks, processes that fork, exec, end or are stopped
+meanwhile."""
 import os
 import re
 import resource
@@ -66,7 +67,8 @@ def flamegraph(pid, out, *options, duration=1):
 
 
 def samples_with(path, function):
-    return sum(n for stack, n in read_folded(Path(path).read_text(), strict=False) if function in (name for name, _ in stack))
+    return sum(n for stack, n in read_folded(Path(path).read_text(), strict=False)
+               if function in (name for name, _ in stack))
 
 
 def state(pid):
@@ -94,7 +96,10 @@ def test_without_descriptors_that_is_the_reason(tmp_path):
         done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--idle", "--duration", 0.3,
                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5)))
         assert job.alive()
-    assert done.returncode == 1 and "oo many open files" in done.stderr and "ulimit -n" in done.stderr and "ended" not in done.stderr, done
+    assert done.returncode == 1, done
+    assert "oo many open files" in done.stderr, done
+    assert "ulimit -n" in done.stderr, done
+    assert "ended" not in done.stderr, done
     assert not list(tmp_path.iterdir())
 
 
@@ -141,7 +146,8 @@ def test_all_ranks_have_a_level_each(tmp_path):
     code = "print('ready', flush=True)\ndef rank():\n    while True: pass\nrank()\n"
     script = tmp_path / "ranked_job.py"
     script.write_text(code)
-    with jobs.start(sys.executable, script, ready="ready") as one, jobs.start(sys.executable, script, ready="ready") as two:
+    with jobs.start(sys.executable, script,
+                    ready="ready") as one, jobs.start(sys.executable, script, ready="ready") as two:
         done = probe("-t", "ranked_job", "--all", "flamegraph", "-o", tmp_path / "a.folded", "--duration", 1)
         assert done.returncode == 0, done.stderr
     text = (tmp_path / "a.folded").read_text()
@@ -159,8 +165,10 @@ def test_versions_that_only_a_container_has(version, interpreter, root, tmp_path
 
 def test_a_process_that_is_stopped_and_goes_on_meanwhile(tmp_path):
     with jobs.python("def spin():\n    while True: pass\nprint('ready', flush=True)\nspin()\n") as job:
-        sampler = jobs.subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o", str(tmp_path / "a.folded"),
-                                         "--rate", "500", "--duration", "3"], stdout=jobs.subprocess.PIPE, universal_newlines=True)
+        sampler = jobs.subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o",
+                                         str(tmp_path / "a.folded"),
+                                         "--rate", "500", "--duration", "3"], stdout=jobs.subprocess.PIPE,
+                                        universal_newlines=True)
         for _ in range(3):
             time.sleep(0.3)
             os.kill(job.pid, signal.SIGSTOP)

@@ -127,7 +127,8 @@ def test_the_watchdog_keeps_stacks_and_locals_of_a_hang(runs):
 
 
 def test_the_watchdog_is_quiet_while_there_is_progress(runs):
-    with jobs.python("import time\nprint('ready', flush=True)\nwhile True:\n    time.sleep(0.3)\n    time.sleep(0.3)\n") as job:
+    with jobs.python("import time\nprint('ready', flush=True)\nwhile True:\n    time.sleep(0.3)\n"
+                     "    time.sleep(0.3)\n") as job:
         done = probe("-t", job.pid, "record", "--watchdog", "1s", "--duration", 3)
     assert done.returncode == 0 and "stood still" not in done.stdout
 
@@ -193,6 +194,7 @@ def test_children_that_ended_are_forgotten_and_their_samples_kept(runs, tmp_path
         wait_until(lambda: "gone" in job.output)
         wait_until(lambda: len(os.listdir(f"/proc/{recorder}/fd")) <= before + 3, 5, "the children to be forgotten")
         os.kill(recorder, signal.SIGTERM)
-        wait_until(lambda: not Path(f"/proc/{recorder}").exists() or ") Z" in Path(f"/proc/{recorder}/stat").read_text())
+        wait_until(lambda: not Path(f"/proc/{recorder}").exists()
+                   or ") Z" in Path(f"/proc/{recorder}/stat").read_text())
         assert probe("flamegraph", "--from", job.pid, "-o", tmp_path / "a.folded").returncode == 0
     assert "brief (<string>)" in (tmp_path / "a.folded").read_text()

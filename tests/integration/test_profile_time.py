@@ -26,8 +26,10 @@ while True:
 
 def test_a_tick_that_was_missed_keeps_its_weight(tmp_path):
     with jobs.python(BUSY) as job:
-        sampler = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o", str(tmp_path / "a.folded"), "--duration", "3",
-                                    "--rate", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        sampler = subprocess.Popen([str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o",
+                                    str(tmp_path / "a.folded"), "--duration", "3",
+                                    "--rate", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   universal_newlines=True)
         time.sleep(1)
         sampler.send_signal(signal.SIGSTOP)
         time.sleep(1.2)
@@ -60,7 +62,8 @@ while True:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
-    """A recording of the CPU time of two ranks: (folder, when it began and ended by UTC and by the monotonic clock, rate, pids)."""
+    """A recording of the CPU time of two ranks: (folder, when it began and ended by UTC and by the monotonic clock,
+    rate, pids)."""
     folder = tmp_path_factory.mktemp("runs")
     os.environ["PROBING_DIR"] = str(folder)
     try:
@@ -68,7 +71,8 @@ def recording(tmp_path_factory):
         with jobs.python(BOTH, flags=("-X", mark), env={"RANK": "3", "WORLD_SIZE": "8"}) as one, \
                 jobs.python(BOTH, flags=("-X", mark), env={"RANK": "5", "WORLD_SIZE": "8"}) as two:
             utc, mono = time.time(), time.monotonic()
-            recorder = subprocess.Popen([str(jobs.PROGRAM), "-t", mark, "--all", "record", "--cpu", "--duration", "2.5", "--rate", "250"],
+            recorder = subprocess.Popen([str(jobs.PROGRAM), "-t", mark, "--all", "record", "--cpu", "--duration", "2.5",
+                                         "--rate", "250"],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
             time.sleep(1)
             recorder.send_signal(signal.SIGSTOP)  # ticks are missed
@@ -94,7 +98,8 @@ def written(recording, tmp_path_factory):
 def test_all_formats_hold_the_same_number_of_samples(recording, written):
     said = int(re.search(r": (\d+) samples", written[1])[1])
     assert said > 100
-    assert {ending: profile_formats.samples(written[0] / f"a.{ending}", recording[3]) for ending in profile_formats.ENDINGS} == \
+    assert {ending: profile_formats.samples(written[0] / f"a.{ending}", recording[3])
+            for ending in profile_formats.ENDINGS} == \
            {ending: said for ending in profile_formats.ENDINGS}
 
 
@@ -106,7 +111,8 @@ def test_a_recording_gives_its_clock_and_its_ranks_back(recording, written):
     assert "of 2 processes" in (written[0] / "a.svg").read_text()
     # Found by any of its processes, not only by the first.
     for pid in recording[4]:
-        done = probe("flamegraph", "--from", pid, "-o", written[0] / "b.folded", env={**os.environ, "PROBING_DIR": str(Path(recording[0]).parent.parent)})
+        done = probe("flamegraph", "--from", pid, "-o", written[0] / "b.folded",
+                     env={**os.environ, "PROBING_DIR": str(Path(recording[0]).parent.parent)})
         assert done.returncode == 0, done.stderr
 
 
@@ -124,8 +130,10 @@ def test_perfetto_gets_the_clocks_of_the_machine(recording, written):
 
 
 def test_speedscope_shows_threads_beside_each_other(tmp_path):
-    code = ("import threading, time\ndef late():\n    end = time.monotonic() + 60\n    while time.monotonic() < end: pass\n"
-            "print('ready', flush=True)\ntime.sleep(1.5)\nthreading.Thread(target=late, name='latecomer', daemon=True).start()\ntime.sleep(60)\n")
+    code = ("import threading, time\ndef late():\n    end = time.monotonic() + 60\n"
+            "    while time.monotonic() < end: pass\n"
+            "print('ready', flush=True)\ntime.sleep(1.5)\n"
+            "threading.Thread(target=late, name='latecomer', daemon=True).start()\ntime.sleep(60)\n")
     with jobs.python(code) as job:
         done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.json", "--duration", 3, "--idle")
     assert done.returncode == 0, done.stderr

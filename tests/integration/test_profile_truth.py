@@ -21,7 +21,8 @@ def test_no_stack_is_one_that_the_program_cannot_form(version, interpreter, root
     tree = profile_kit.Tree()
     wanted, seconds = (SOAK_SAMPLES, 900) if soak else (SAMPLES, 6)
     with profile_kit.started(tree.source, interpreter, root, tmp_path) as job:
-        total, impossible, cut, examples, delay, said = profile_kit.sample_tree(tree, job.pid, jobs.probe, wanted, RATE, seconds,
+        total, impossible, cut, examples, delay, said = profile_kit.sample_tree(
+            tree, job.pid, jobs.probe, wanted, RATE, seconds,
                                                                                tmp_path / "a.folded")
     said = f"of {total} samples, {delay:.0%} of the time without a CPU, such as {examples}\n{said}"
     assert total >= (wanted if soak else wanted / 8), said

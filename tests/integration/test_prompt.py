@@ -35,13 +35,15 @@ def prompt(state):
 def test_statements_over_several_lines_are_run(prompt):
     prompt.send("SELECT 1 AS a,\r2 AS b; SELECT ';' AS c\r;\r")
     lines = prompt.wait(lambda screen: screen.lines()[screen.row] == "sql>" and "\n;" in screen.text()).lines()
-    assert lines[1:10] == ["sql> SELECT 1 AS a,", "...> 2 AS b; SELECT ';' AS c", "...> ;", "a  b", "1  2", "", "c", ";", "sql>"]
+    assert lines[1:10] == ["sql> SELECT 1 AS a,", "...> 2 AS b; SELECT ';' AS c", "...> ;", "a  b", "1  2", "", "c",
+                           ";", "sql>"]
     prompt.send("SELECT 'open\r\r;' AS text\r\r")
     prompt.wait("open\\n\\n;")
 
 
 def test_what_was_entered_is_there_next_time(state):
-    for keys, seen in (("SELECT 'multi\rline' AS t;\r", "multi\\nline"), (UP + "\r", "multi\\nline"), (CTRL_R + "multi\r", "multi\\nline")):
+    for keys, seen in (("SELECT 'multi\rline' AS t;\r", "multi\\nline"), (UP + "\r", "multi\\nline"),
+                       (CTRL_R + "multi\r", "multi\\nline")):
         with probing("query", env=state) as terminal:
             terminal.wait(asks)
             terminal.send(keys)
@@ -50,7 +52,8 @@ def test_what_was_entered_is_there_next_time(state):
             terminal.send(CTRL_D)
             assert terminal.end() == 0
     file = os.path.join(state["XDG_STATE_HOME"], "probing", "sql_history")
-    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600 and stat.S_IMODE(os.stat(os.path.dirname(file)).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(os.path.dirname(file)).st_mode) == 0o700
     assert open(file).read() == "SELECT 'multi\\nline' AS t;\n"
 
 
@@ -157,7 +160,8 @@ def test_a_long_query_says_how_far_it_is_and_stops():
     with jobs.python() as job:
         assert probe(job.pid, "inject").returncode == 0
         sql = "SELECT count(*) FROM memory_usage, range(1000000000000) WHERE memory_mb + range < 0"
-        jobs.wait_until(lambda: "0\n" != probe(job.pid, "query", "--format", "csv", "SELECT count(*) FROM memory_usage").stdout[-2:])
+        jobs.wait_until(lambda: "0\n" != probe(job.pid, "query", "--format", "csv",
+                                               "SELECT count(*) FROM memory_usage").stdout[-2:])
         with probing("-t", job.pid, "query", sql) as terminal:
             terminal.wait(lambda screen: re.search(r"\[#+ *\] +\d+%  \d+ of \d+ rows, \d", screen.text()))
             terminal.send(CTRL_C)
@@ -200,7 +204,8 @@ def test_a_wide_table_fits_the_terminal():
         assert terminal.end() == 0
         lines = terminal.screen.lines()
     assert all(len(line) <= 60 for line in lines[:2])
-    assert "columns fit; not shown: " in terminal.screen.text() and "(--expanded shows all)" in terminal.screen.text().replace("\n", "")
+    assert "columns fit; not shown: " in terminal.screen.text()
+    assert "(--expanded shows all)" in terminal.screen.text().replace("\n", "")
     with probing("query", "SELECT repeat('中', 300) AS long, 1 AS a", columns=60) as terminal:
         assert terminal.end() == 0
         assert terminal.screen.lines()[1].endswith("…  1")
@@ -208,8 +213,10 @@ def test_a_wide_table_fits_the_terminal():
 
 def test_no_text_commands_the_terminal():
     evil = "'a' || chr(27) || ']0;title' || chr(7) || chr(155) || '31m' || chr(8238) || chr(13) || chr(10)"
-    for words in (["--format", "table"], ["--expanded"], ["--format", "csv"], ["--format", "tsv"], ["--format", "json"], ["--format", "markdown"]):
-        with probing("query", *words, f'SELECT {evil} AS "na\x1b[2Jme", [{evil}] AS list', env={"NO_COLOR": "1"}) as terminal:
+    for words in (["--format", "table"], ["--expanded"], ["--format", "csv"], ["--format", "tsv"], ["--format", "json"],
+                  ["--format", "markdown"]):
+        with probing("query", *words, f'SELECT {evil} AS "na\x1b[2Jme", [{evil}] AS list',
+                     env={"NO_COLOR": "1"}) as terminal:
             assert terminal.end() == 0, terminal.screen.text()
         assert not re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae", terminal.raw), words
 

@@ -63,7 +63,8 @@ def test_threads_that_run_at_once(tag, tmp_path):
     wanted = {"until": "7", "text": "'größe 文\U0001f600'", "big": str(2 ** 100), "point": "Point(x=3, y=[1, (2, 3)])",
               "some": "{5}", "nested": "{'a': {'b': None}}"}
     assert {name: first[1]["locals"].get(name) for name in wanted} == wanted
-    assert functions(threads["MainThread"])[:2] == ["<module>", "run"] and threads["MainThread"]["frames"][0]["line"] == 22
+    assert functions(threads["MainThread"])[:2] == ["<module>", "run"]
+    assert threads["MainThread"]["frames"][0]["line"] == 22
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,8 @@ def driver(tmp_path_factory):
 @FREE_THREADED
 def test_no_stack_that_never_was(driver, tag, tmp_path):
     tree = stack_kit.Tree()
-    text = tree.text.replace("print('ready', flush=True)\nmain()\n", "import _thread, time\n_thread.start_new_thread(main, ())\n"
+    text = tree.text.replace("print('ready', flush=True)\nmain()\n",
+                             "import _thread, time\n_thread.start_new_thread(main, ())\n"
                              "_thread.start_new_thread(main, ())\nprint('ready', flush=True)\ntime.sleep(1000)\n")
     assert "start_new_thread" in text
     script = tmp_path / "tree.py"
@@ -82,8 +84,8 @@ def test_no_stack_that_never_was(driver, tag, tmp_path):
     with builds.start(tag, script) as job:
         jobs.wait_until(lambda: len(os.listdir(f"/proc/{job.pid}/task")) == 3)
         for tid in sorted(map(int, os.listdir(f"/proc/{job.pid}/task")))[1:]:
-            done = subprocess.run([driver, str(job.pid), str(tid), str(SAMPLES), "as"], stdout=subprocess.PIPE, check=True,
-                                  universal_newlines=True)
+            done = subprocess.run([driver, str(job.pid), str(tid), str(SAMPLES), "as"], stdout=subprocess.PIPE,
+                                  check=True, universal_newlines=True)
             *stacks, summary = done.stdout.splitlines()
             counts = [(int(line.partition(" ")[0]), line.partition(" ")[2]) for line in stacks]
             for _, stack in counts:
@@ -122,7 +124,8 @@ for x in numbers(Point()):
 def test_versions_of_long_ago(tag, tmp_path):
     script, starter = tmp_path / "older.py", tmp_path / "starter.so"
     script.write_text(OLDER)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", starter, stack_kit.TARGETS / "python_starter.c", "-ldl"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", starter, stack_kit.TARGETS / "python_starter.c", "-ldl"],
+                   check=True)
     with builds.start_by_hand(tag, script, starter) as job:
         jobs.wait_for_call(job.pid, "futex")
         process = backtrace(job.pid, "--locals")
@@ -133,7 +136,8 @@ def test_versions_of_long_ago(tag, tmp_path):
     assert functions(spin) == ["spin"] and spin["frames"][0]["line"] in (8, 9)
     frames = by_name(process)["MainThread"]["frames"]
     line = OLDER.splitlines().index("    lock.acquire()", 20) + 1
-    assert [(frame["name"], frame["line"]) for frame in frames] == [("wait", line), ("numbers", 11), ("<module>", line + 2)]
+    assert [(frame["name"], frame["line"])
+            for frame in frames] == [("wait", line), ("numbers", 11), ("<module>", line + 2)]
     values = frames[0]["locals"]
     assert values["point"] in ("Point(x=3, name='größe')", "Point(name='größe', x=3)")
     assert (values["lots"], values["some"], values["big"], values["wide"]) == (
@@ -171,15 +175,21 @@ def test_a_version_nobody_knows_is_refused_and_can_be_forced(tmp_path):
     for name in (program, script):
         (roots.ROOTS / "sid/tmp" / name.name).unlink()
     assert process["python"] == "3.16.2" and not process["verified"] and "not verified" in text.splitlines()[1]
-    assert [(frame["name"], frame["line"]) for frame in process["threads"][0]["frames"]] == [("work", 5), ("<module>", 6)]
+    assert [(frame["name"], frame["line"])
+            for frame in process["threads"][0]["frames"]] == [("work", 5), ("<module>", 6)]
     assert "work" in (tmp_path / "x.folded").read_text()
 
 
 def test_a_version_of_before_is_refused_in_one_line():
-    old = next((path for path in ("/usr/bin/python2.7", *map(str, (surroundings.user_home() / ".pyenv/versions").glob("2.7*/bin/python2.7")))
+    old = next((path for path in ("/usr/bin/python2.7",
+                                  *map(str, (surroundings.user_home() / ".pyenv/versions").glob("2.7*/bin/python2.7")))
                 if shutil.which(path)), None)
     if not old:
         pytest.skip("there is no Python 2.7")
-    with jobs.start(old, "-c", "import sys, time; print('ready'); sys.stdout.flush(); time.sleep(1000)", ready="ready") as job:
+    with jobs.start(old, "-c", "import sys, time; print('ready'); sys.stdout.flush(); time.sleep(1000)",
+                    ready="ready") as job:
         done = probe("-t", job.pid, "backtrace")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "CPython 2.7" in done.stderr and "--force" not in done.stderr
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "CPython 2.7" in done.stderr
+    assert "--force" not in done.stderr

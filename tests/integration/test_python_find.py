@@ -1,5 +1,5 @@
-"""CPython is found wherever it is: in programs that export nothing, that are stripped, renamed, without sections, deleted or
-replaced, and in those that load it themselves."""
+"""CPython is found wherever it is: in programs that export nothing, that are stripped, renamed, without sections,
+deleted or replaced, and in those that load it themselves."""
 import glob
 import os
 import re
@@ -105,7 +105,8 @@ def test_a_program_that_exports_nothing(interpreter, kind, programs, tmp_path):
 
 
 @pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS
-                                         if glob.glob(f"{prefix_of(path)}/lib/libpython3.*.so.1.0")], ids=interpreters.interpreter_id)
+                                         if glob.glob(f"{prefix_of(path)}/lib/libpython3.*.so.1.0")],
+                         ids=interpreters.interpreter_id)
 def test_a_program_that_loads_it_under_another_name(interpreter, tmp_path):
     host, library = tmp_path / "host", tmp_path / "libengine.so"
     shutil.copy(glob.glob(f"{prefix_of(interpreter)}/lib/libpython3.*.so.1.0")[0], library)
@@ -132,9 +133,10 @@ def test_a_program_whose_file_is_gone(kind, change, rights, programs, tmp_path):
         program.unlink()
         if change == "replaced":
             shutil.copy("/bin/true", program)
-        done = subprocess.run([*words, jobs.PROGRAM, "-t", str(job.pid), "backtrace"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              universal_newlines=True)
-        assert "spin (" in done.stdout and re.search(rf"wait \({re.escape(str(script))}:(9|10)\)", done.stdout), done.stdout
+        done = subprocess.run([*words, jobs.PROGRAM, "-t", str(job.pid), "backtrace"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, universal_newlines=True)
+        assert "spin (" in done.stdout, done.stdout
+        assert re.search(rf"wait \({re.escape(str(script))}:(9|10)\)", done.stdout), done.stdout
 
 
 def test_a_process_without_python_is_told_apart_quickly():

@@ -1,5 +1,5 @@
-"""The frames of a thread are those that Python itself counts, on every version and build: no frame that the interpreter makes
-for its own use is shown (entries from C, the clean-up of __init__), and none is missing."""
+"""The frames of a thread are those that Python itself counts, on every version and build: no frame that the interpreter
+makes for its own use is shown (entries from C, the clean-up of __init__), and none is missing."""
 import ast
 import os
 
@@ -120,7 +120,8 @@ def test_the_frames_are_those_that_python_sees(interpreter):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS for program in roots.INTERPRETERS[name]])
+@pytest.mark.parametrize("name, program", [(name, program) for name in roots.INTERPRETERS
+                                           for program in roots.INTERPRETERS[name]])
 def test_in_a_container(name, program, tmp_path):
     roots.path(name)
     script = tmp_path / f"ways-{os.getpid()}.py"
@@ -173,7 +174,8 @@ def check_samples(pid, folded):
     assert done.returncode == 0, done.stderr
     # Below the program are the frames of what started it, where something did.
     rows = [row[row.index("<module>"):] for row in folded.read_text().splitlines()]
-    chains = {";".join(frame.split(" (")[0].rsplit(".", 1)[-1] for frame in row.rsplit(" ", 1)[0].split(";")) for row in rows}
+    chains = {";".join(frame.split(" (")[0].rsplit(".", 1)[-1] for frame in row.rsplit(" ", 1)[0].split(";"))
+              for row in rows}
     assert chains <= set(CHAINS) and len(chains) >= 3, chains
 
 

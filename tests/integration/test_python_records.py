@@ -1,4 +1,5 @@
-"""What a program says of itself: tables of its own, logs, spans; on every interpreter, while an agent comes and goes."""
+"""What a program says of itself: tables of its own, logs, spans; on every interpreter, while an agent comes and
+goes."""
 import json
 import os
 import subprocess
@@ -78,21 +79,26 @@ while True:
 
 
 def start(python, code, **env):
-    return subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE, universal_newlines=True, env=dict(os.environ, **env))
+    return subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE, universal_newlines=True,
+                            env=dict(os.environ, **env))
 
 
 def check_said(pid):
     first = rows(pid, "SELECT step, loss, note, ok, small FROM mine.steps WHERE step < 100 ORDER BY step")
     assert first == [{"step": 1, "loss": 0.5, "note": "a", "ok": True, "small": -3},
                      {"step": 2, "loss": None, "note": "中\\udc80", "ok": None, "small": None}]
-    assert rows(pid, "SELECT step, count(*) AS n, sum(loss) AS s FROM mine.steps WHERE step >= 100 GROUP BY step ORDER BY step") == [
+    assert rows(pid, "SELECT step, count(*) AS n, sum(loss) AS s FROM mine.steps WHERE step >= 100 GROUP BY step "
+                     "ORDER BY step") == [
         {"step": 100 + k, "n": 1000, "s": 499500.0} for k in range(4)]
     assert rows(pid, "SELECT epoch, loss, acc, name FROM training_logs ORDER BY epoch") == [
         {"epoch": 1, "loss": 1.0, "acc": 0.5, "name": "x"}, {"epoch": 2, "loss": 0.25, "acc": None, "name": None}]
-    spans = {row["name"]: row for row in rows(pid, "SELECT *, epoch_ns(ended) - epoch_ns(timestamp) AS took FROM python.trace_event")}
-    assert spans["inner"]["parent_id"] == spans["outer"]["span_id"] == spans["hit"]["trace_id"] == spans["outer"]["trace_id"]
+    spans = {row["name"]: row for row in rows(pid, "SELECT *, epoch_ns(ended) - epoch_ns(timestamp) AS took FROM "
+                                                   "python.trace_event")}
+    assert spans["inner"]["parent_id"] == spans["outer"]["span_id"] == spans["hit"]["trace_id"] == spans["outer"][
+        "trace_id"]
     assert spans["hit"]["record_type"] == "event" and spans["hit"]["span_id"] == spans["inner"]["span_id"]
-    assert json.loads(spans["outer"]["attributes"]) == {"batch": 3, "ratio": 0.5, "text": 'q"', "other": "[1]", "none": None, "yes": True}
+    assert json.loads(spans["outer"]["attributes"]) == {"batch": 3, "ratio": 0.5, "text": 'q"', "other": "[1]",
+                                                        "none": None, "yes": True}
     assert spans["outer"]["phase"] == spans["inner"]["phase"] == "train" and spans["inner"]["step"] == 7
     assert spans["fails"]["error"] == "ZeroDivisionError" and spans["inner"]["error"] is None
     assert spans["thread"]["parent_id"] is None and spans["thread"]["thread_id"] != spans["outer"]["thread_id"] == pid
@@ -113,7 +119,8 @@ def test_a_program_tells_of_itself(python):
         finally:
             job.kill()
     # It is dead: what it was in is still there.
-    assert rows(job.pid, "SELECT name FROM python.trace_event WHERE record_type = 'span' AND ended IS NULL") == [{"name": "never ends"}]
+    assert rows(job.pid, "SELECT name FROM python.trace_event WHERE record_type = 'span' AND "
+                         "ended IS NULL") == [{"name": "never ends"}]
     jobs.forget(job.pid)
 
 
@@ -130,9 +137,11 @@ sys.stdin.readline()
 
 
 def test_memory_is_recorded_in_finer_steps_inside_of_a_block():
-    with subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", FINER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
+    with subprocess.Popen([interpreters.INTERPRETERS[-1], "-c", FINER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          universal_newlines=True) as job:
         assert job.stdout.readline() == "over\n"
-        inside = "FROM memory_usage m, python.trace_event s WHERE s.name = 'memory_usage' AND m.timestamp BETWEEN s.timestamp AND s.ended"
+        inside = ("FROM memory_usage m, python.trace_event s WHERE s.name = 'memory_usage' AND m.timestamp BETWEEN "
+                  "s.timestamp AND s.ended")
         found = rows(job.pid, f"SELECT count(*) AS n, max(memory_mb) - min(memory_mb) AS grew {inside}")[0]
         assert found["n"] >= 10 and found["grew"] > 20, found  # 50 on a quiet machine
         before = rows(job.pid, "SELECT count(*) AS n FROM memory_usage")[0]["n"]
@@ -167,20 +176,23 @@ print("recorded", sum(counts), flush=True)
 def taken(job):
     """What the program has: descriptors, mappings, memory of its own in KB."""
     folder = jobs.Path(f"/proc/{job.pid}")
-    kb = next(int(line.split()[1]) for line in (folder / "smaps_rollup").read_text().splitlines() if line.startswith("Private_Dirty:"))
+    kb = next(int(line.split()[1]) for line in (folder / "smaps_rollup").read_text().splitlines()
+              if line.startswith("Private_Dirty:"))
     return len(list((folder / "fd").iterdir())), len((folder / "maps").read_text().splitlines()), kb
 
 
 def test_threads_record_while_agents_come_and_go():
-    """Detached 50 times under 8 threads that record without a pause: the program goes on, records again for the next agent, and has no more
-    than it had."""
+    """Detached 50 times under 8 threads that record without a pause: the program goes on, records again for the next
+    agent, and has no more than it had."""
     python = interpreters.INTERPRETERS[-1]
-    with subprocess.Popen([python, "-c", COMES_AND_GOES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
+    with subprocess.Popen([python, "-c", COMES_AND_GOES], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          universal_newlines=True) as job:
         assert job.stdout.readline() == "up\n"
 
         def run(*commands):
             for command in commands:
-                done = subprocess.run([jobs.PROGRAM, "-t", str(job.pid), command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30)
+                done = subprocess.run([jobs.PROGRAM, "-t", str(job.pid), command], stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, timeout=30)
                 assert done.returncode == 0, done.stdout
         for _ in range(10):
             run("detach", "inject")
@@ -191,8 +203,10 @@ def test_threads_record_while_agents_come_and_go():
         now = taken(job)
         assert now[0] == fds and now[1] - maps < 40 and now[2] - kb < 4096, (now, fds, maps, kb)
         run("inject")
-        jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'steps' AND rows > 0"), what="a row for the last agent")
-        bad = rows(job.pid, "SELECT count(*) AS n FROM steps WHERE text <> 'abc' OR x <> 0.5 OR y IS NOT NULL OR i IS NULL")
+        jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'steps' AND rows > 0"),
+                        what="a row for the last agent")
+        bad = rows(job.pid, "SELECT count(*) AS n FROM steps WHERE text <> 'abc' OR x <> 0.5 OR y IS NOT NULL "
+                            "OR i IS NULL")
         assert bad == [{"n": 0}]
         out, _ = job.communicate("\n", timeout=60)
         assert out.startswith("recorded ") and job.returncode == 0
@@ -214,7 +228,8 @@ async def main():
 asyncio.run(main())
 print("said", flush=True); sys.stdin.readline()
 """
-    with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
+    with subprocess.Popen([python, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          universal_newlines=True) as job:
         assert job.stdout.readline() == "said\n"
         found = rows(job.pid, "SELECT name, span_id, parent_id FROM python.trace_event")
         job.communicate("\n", timeout=30)
@@ -250,11 +265,15 @@ while True:
     with builds.start(tag, script) as job:
         assert rows(job.pid, 'SELECT "on" FROM gil') == [{"on": False}]
         assert rows(job.pid, "SELECT count(*) AS n FROM steps WHERE text = 'abc'")[0]["n"] == 40000
-        assert rows(job.pid, "SELECT count(*) AS n FROM python.trace_event WHERE record_type = 'span' AND duration_ms IS NULL") == [{"n": 0}]
+        assert rows(job.pid, "SELECT count(*) AS n FROM python.trace_event WHERE record_type = 'span' AND "
+                             "duration_ms IS NULL") == [{"n": 0}]
         # Each inner span and each event is in a span of its own thread, as far as that one's row is still there.
-        assert rows(job.pid, "SELECT count(*) AS n FROM python.trace_event a JOIN python.trace_event b ON a.name = 'inner' AND b.span_id = a.parent_id "
-                             "WHERE a.thread_id <> b.thread_id OR b.name <> 's' OR b.record_type <> 'span'") == [{"n": 0}]
-        assert rows(job.pid, "SELECT " + ", ".join("count(of_%d) AS n%d" % (k, k) for k in range(8)) + ", count(loss) AS n FROM training_logs") == [
+        assert rows(job.pid, "SELECT count(*) AS n FROM python.trace_event a JOIN python.trace_event b ON a.name = "
+                             "'inner' AND b.span_id = a.parent_id "
+                             "WHERE a.thread_id <> b.thread_id OR b.name <> 's' OR b.record_type <> 'span'") == [
+                                 {"n": 0}]
+        assert rows(job.pid, "SELECT " + ", ".join("count(of_%d) AS n%d" % (k, k) for k in range(8))
+                    + ", count(loss) AS n FROM training_logs") == [
             dict({"n%d" % k: 500 for k in range(8)}, n=4000)]
         assert rows(job.pid, "SELECT a.k AS a, b.k AS b FROM live_0 a, live_7 b") == [{"a": 0, "b": 7}]
 
@@ -270,10 +289,11 @@ def test_nothing_is_recorded_and_nothing_fails(env):
     """Told not to record, or without its library: the program runs as it is, with one line at most."""
     code = SAYS.replace("while True:", "sys.exit(0)\nwhile True:")
     if "PROBING_LIBRARY" in env:
-        code = HEAD + "t = probing.table('a', {'b': int}); t.append(1); probing.log(x=1)\n@probing.span('x')\ndef f(): return 1\n" \
-                      "assert f() == 1\nwith probing.span('a', b=1): probing.event('c')\nprint('said')"
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-                          env=dict(os.environ, **env), timeout=60)
+        code = (HEAD + "t = probing.table('a', {'b': int}); t.append(1); probing.log(x=1)\n@probing.span('x')\n"
+                       "def f(): return 1\n"
+                "assert f() == 1\nwith probing.span('a', b=1): probing.event('c')\nprint('said')")
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, env=dict(os.environ, **env), timeout=60)
     assert (done.returncode, done.stdout) == (0, "said\n"), done.stderr
     assert done.stderr == ""
 
@@ -317,32 +337,40 @@ while True:
 def test_a_function_gives_rows_at_the_moment_of_a_query():
     with jobs.python(REGISTERS, interpreter=interpreters.INTERPRETERS[-1]) as job:
         assert rows(job.pid, "SELECT * FROM loader.queue ORDER BY n") == [
-            {"n": 1, "x": 0.5, "text": "a\tb\n\\", "none": None, "later": None}, {"n": 2, "x": 1.0, "text": "中", "none": None, "later": True}]
+            {"n": 1, "x": 0.5, "text": "a\tb\n\\", "none": None, "later": None},
+            {"n": 2, "x": 1.0, "text": "中", "none": None, "later": True}]
         assert rows(job.pid, "SELECT name FROM jobs WHERE n = 2") == [{"name": "job 2"}]
         assert rows(job.pid, "SELECT count(*) AS n FROM empty") == [{"n": 0}]
         done = jobs.probe("-t", job.pid, "query", "SELECT * FROM loader.broken")
-        assert done.returncode == 1 and "table loader.broken: the function __main__.broken raised ValueError: no queue" in done.stderr
+        assert done.returncode == 1
+        assert "table loader.broken: the function __main__.broken raised ValueError: no queue" in done.stderr
         # What ends a thread or the program elsewhere ends one function here, and the tables after it have their rows.
         for name, why in (("exits", "SystemExit: 3"), ("interrupted", "KeyboardInterrupt\n"), ("mute", "Mute: 5")):
             done = jobs.probe("-t", job.pid, "query", f"SELECT * FROM loader.{name}")
-            assert done.returncode == 1 and f"table loader.{name}: the function __main__.{name} raised {why}" in done.stderr, done.stderr
+            assert done.returncode == 1, done.stderr
+            assert f"table loader.{name}: the function __main__.{name} raised {why}" in done.stderr, done.stderr
             assert rows(job.pid, f"SELECT n AS {name} FROM loader.queue WHERE n = 2") == [{name: 2}]
         done = jobs.probe("-t", job.pid, "query", "--timeout", "1", "SELECT * FROM loader.hangs")
-        assert done.returncode == 1 and "table loader.hangs: the function __main__.hangs did not return in time" in done.stderr, done.stderr
-        # Names with the beginning of a comment or a string in them, each kind of string, and comments: what follows them is still read.
-        for column in ('"a--b"', '"it\'s"', '"a/*b"', '"a""--b"', "'x' /* '\"--/* */ */", "$$it's --$$", "$t$ $$ ' $t$", "e'it\\'s --'", "'it''s --'", "1 -- 'it\n"):
+        assert done.returncode == 1, done.stderr
+        assert "table loader.hangs: the function __main__.hangs did not return in time" in done.stderr, done.stderr
+        # Names with the beginning of a comment or a string in them, each kind of string, and comments: what follows
+        # them is still read.
+        for column in ('"a--b"', '"it\'s"', '"a/*b"', '"a""--b"', "'x' /* '\"--/* */ */", "$$it's --$$", "$t$ $$ ' $t$",
+                       "e'it\\'s --'", "'it''s --'", "1 -- 'it\n"):
             given = column if not column.startswith('"') else f"1 AS {column}"
             assert rows(job.pid, f"SELECT {given}, n FROM jobs WHERE n = 2")[0]["n"] == 2, column
         # And a name in a string or comment calls no function.
         for unused in ("'loader.hangs'", "$$loader.hangs$$", "e'\\'loader.hangs'", "1 /* /* */ loader.hangs */"):
             began = time.monotonic()
-            assert rows(job.pid, f"SELECT {unused}, n FROM jobs WHERE n = 2")[0]["n"] == 2 and time.monotonic() - began < 4 * jobs.SLOW, unused
+            assert rows(job.pid, f"SELECT {unused}, n FROM jobs WHERE n = 2")[0]["n"] == 2, unused
+            assert time.monotonic() - began < 4 * jobs.SLOW, unused
         # One that fails and is not wanted, though it is named, is no failed query; and the next agent knows them all.
         assert rows(job.pid, "SELECT 'broken' AS x, count(*) AS n FROM empty") == [{"x": "broken", "n": 0}]
         assert rows(job.pid, "SELECT hex(raw) AS raw, text FROM odd") == [{"raw": "00FF", "text": "a\0b"}]
         for command in ("detach", "inject"):
             assert jobs.probe("-t", job.pid, command).returncode == 0
-        jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'probing.registered' AND rows = 9"), what="the tables to be known")
+        jobs.wait_until(lambda: rows(job.pid, "SELECT name FROM probing.tables WHERE name = 'probing.registered' "
+                                              "AND rows = 9"), what="the tables to be known")
         assert rows(job.pid, "SELECT name FROM jobs WHERE n = 2") == [{"name": "job 2"}]
         assert rows(job.pid, "SELECT name FROM probing.registered WHERE name = 'jobs'") == [{"name": "jobs"}]
         assert jobs.probe("-t", job.pid, "eval", "1 + 1").stdout == "2\n"
@@ -375,24 +403,32 @@ def test_a_function_is_called_where_duckdb_reads_its_table_and_nowhere_else():
             """What the query gives, and which functions it called."""
             assert jobs.probe("-t", job.pid, "eval", "calls.update(queue=0, other=0, one=0)").returncode == 0
             done = jobs.probe("-t", job.pid, "query", "--format", "csv", sql)
-            calls = json.loads(jobs.probe("-t", job.pid, "eval", "__import__('json').dumps(calls)").stdout.strip().strip("'"))
-            return done.stdout.split("\n")[1:-1] if done.returncode == 0 else done.stderr, {name for name, n in calls.items() if n}
+            calls = json.loads(jobs.probe("-t", job.pid, "eval",
+                                          "__import__('json').dumps(calls)").stdout.strip().strip("'"))
+            return done.stdout.split("\n")[1:-1] if done.returncode == 0 else done.stderr, {
+                name for name, n in calls.items() if n}
 
         assert called("SELECT n FROM loader.queue ORDER BY n") == (["1", "2"], {"queue"})
         assert called('SELECT n FROM "Loader"."QUEUE" ORDER BY n') == (["1", "2"], {"queue"})
-        assert called("SELECT sum(n) FROM (FROM loader.queue UNION ALL FROM other.queue)") == (["6"], {"queue", "other"})
+        assert called("SELECT sum(n) FROM (FROM loader.queue UNION ALL FROM other.queue)") == (["6"], {
+            "queue", "other"})
         assert called("SELECT count(*) FROM loader.queue a JOIN loader.queue b USING (n)") == (["2"], {"queue"})
         # Statements whose tree does not show the name, and texts that are statements.
         assert called("SELECT sum(n) FROM query('FROM single.one')") == (["9"], {"one"})
         assert called("PIVOT single.one ON n USING count(*)") == (["1"], {"one"})
         assert "not the only table of that name" in called("SELECT sum(n) FROM query('FROM other.queue')")[0]
         assert "n,BIGINT" in called("DESCRIBE loader.queue")[0][0]
-        assert "queue" in called("SUMMARIZE loader.queue")[1] and "queue" in called("EXPLAIN ANALYZE SELECT * FROM loader.queue")[1]
+        assert "queue" in called("SUMMARIZE loader.queue")[1]
+        assert "queue" in called("EXPLAIN ANALYZE SELECT * FROM loader.queue")[1]
         # Names that are none of the table.
-        for sql, rows_wanted in (("WITH queue AS (SELECT 7 AS n) SELECT n FROM queue", ["7"]), ('SELECT 1 AS "loader.queue"', ["1"]),
-                                 ("SELECT n AS queue FROM (SELECT 5 AS n) AS queue", ["5"]), ("SELECT 'loader.queue' AS x", ["loader.queue"]),
-                                 ("SELECT $$FROM loader.queue$$ AS x", ["FROM loader.queue"]), ('SELECT 1 AS "a--b" -- FROM loader.queue', ["1"]),
-                                 ("SELECT 1 /* /* */ FROM loader.queue */ AS x", ["1"]), ("SELECT e'\\'FROM loader.queue' AS x", ["'FROM loader.queue"])):
+        for sql, rows_wanted in (("WITH queue AS (SELECT 7 AS n) SELECT n FROM queue", ["7"]),
+                                 ('SELECT 1 AS "loader.queue"', ["1"]),
+                                 ("SELECT n AS queue FROM (SELECT 5 AS n) AS queue", ["5"]),
+                                 ("SELECT 'loader.queue' AS x", ["loader.queue"]),
+                                 ("SELECT $$FROM loader.queue$$ AS x", ["FROM loader.queue"]),
+                                 ('SELECT 1 AS "a--b" -- FROM loader.queue', ["1"]),
+                                 ("SELECT 1 /* /* */ FROM loader.queue */ AS x", ["1"]),
+                                 ("SELECT e'\\'FROM loader.queue' AS x", ["'FROM loader.queue"])):
             assert called(sql) == (rows_wanted, set()), sql
         for sql in ("SELECT * FROM queue", "SELECT * FROM nowhere.queue", 'SELECT * FROM "loader.queue"'):
             refused, functions = called(sql)
@@ -401,8 +437,10 @@ def test_a_function_is_called_where_duckdb_reads_its_table_and_nowhere_else():
 
 def test_a_column_that_costs_is_read_where_duckdb_sees_its_name():
     with jobs.python() as job:
-        for sql in ('SELECT "a--b", locals FROM (SELECT 1 AS "a--b", * FROM python.backtrace)', "SELECT Locals FROM python.backtrace", "FROM python.backtrace SELECT $$it's --$$, locals",
+        for sql in ('SELECT "a--b", locals FROM (SELECT 1 AS "a--b", * FROM python.backtrace)',
+                    "SELECT Locals FROM python.backtrace", "FROM python.backtrace SELECT $$it's --$$, locals",
                     "SELECT locals FROM query('SELECT locals FROM python.backtrace')"):
             assert any("loss" in (list(row.values())[-1] or "") for row in rows(job.pid, sql)), sql
-        for sql in ("SELECT * FROM python.backtrace", "SELECT * FROM python.backtrace -- locals", "SELECT *, 'no locals' FROM python.backtrace"):
+        for sql in ("SELECT * FROM python.backtrace", "SELECT * FROM python.backtrace -- locals",
+                    "SELECT *, 'no locals' FROM python.backtrace"):
             assert {row["locals"] for row in rows(job.pid, sql)} == {None}, sql

@@ -1,5 +1,5 @@
-"""What is hard to read once is sampled right too: a GIL that C code keeps for ever, names in all scripts and with parentheses,
-and several interpreters in one process."""
+"""What is hard to read once is sampled right too: a GIL that C code keeps for ever, names in all scripts and with
+parentheses, and several interpreters in one process."""
 import time
 
 import interpreters
@@ -45,7 +45,8 @@ threading.Thread(target=größe, name="пот)ок (😀").start()
     assert rows and all("пот)ок (😀" in row and "größe" in row and script.name in row for row in rows), text
 
 
-@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 8)],
+@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS
+                                         if interpreters.version_of(path) >= (3, 8)],
                          ids=interpreters.interpreter_id)
 def test_every_interpreter_of_a_process(interpreter, tmp_path):
     # Not a loop that only runs: up to 3.11 such a one never gives the GIL to another interpreter.

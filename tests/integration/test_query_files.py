@@ -53,7 +53,8 @@ def test_parquet_holds_exactly_what_duckdb_computes(tmp_path):
 
 def test_parquet_is_read_by_arrow_with_plain_types(tmp_path):
     file = tmp_path / "wide.parquet"
-    done = probe("query", "-o", file, "SELECT 18446744073709551615 AS u, sum(range) AS big, now() AS at, INTERVAL '1 day' AS span, uuid() AS id, "
+    done = probe("query", "-o", file, "SELECT 18446744073709551615 AS u, sum(range) AS big, now() AS at, INTERVAL '1 "
+                                      "day' AS span, uuid() AS id, "
                                       "'a'::ENUM('a', 'b') AS e FROM range(10)")
     assert done.returncode == 0, done.stderr
     table = pyarrow.parquet.read_table(file)
@@ -78,7 +79,8 @@ def test_export_writes_a_stretch_of_a_table(job, tmp_path):
 
 def test_a_file_is_there_whole_or_not_at_all(job, tmp_path):
     for words in (["export", "nowhere", "-o", "x.parquet"], ["query", "-o", "x.parquet", "SELECT 1; SELECT 2"],
-                  ["query", "-o", "x.parquet", "SELECT error('half way') FROM range(3)"], ["export", "a;b", "-o", "x.csv"],
+                  ["query", "-o", "x.parquet", "SELECT error('half way') FROM range(3)"],
+                  ["export", "a;b", "-o", "x.csv"],
                   ["export", "memory_usage", "--since", "once", "-o", "x.csv"], ["export", "memory_usage"],
                   ["query", "--format", "parquet", "SELECT 1"]):
         done = probe(job.pid, *words, cwd=tmp_path)
@@ -101,7 +103,8 @@ def writers_of(pid):
     for path in Path("/proc").glob("[0-9]*"):
         try:
             command = (path / "cmdline").read_bytes().split(b"\0")
-            if len(command) > 3 and command[0].endswith(b"probing-sql") and command[1] == b"parquet" and f".{pid}.part".encode() in command[3]:
+            if len(command) > 3 and command[0].endswith(b"probing-sql") and command[
+                1] == b"parquet" and f".{pid}.part".encode() in command[3]:
                 found.append(path)
         except OSError:
             pass
@@ -117,7 +120,8 @@ def peak_mb(path):
 
 def test_an_export_of_any_size_takes_little_memory(tmp_path):
     out = tmp_path / "wide.parquet"
-    command = subprocess.Popen([jobs.PROGRAM, "query", "--timeout", "300", "-o", out, "SELECT range AS n, repeat('x', 300) || range AS text FROM range(2500000)"])
+    command = subprocess.Popen([jobs.PROGRAM, "query", "--timeout", "300", "-o", out,
+                                "SELECT range AS n, repeat('x', 300) || range AS text FROM range(2500000)"])
     most = 0
     while command.poll() is None:
         most = max([most, *map(peak_mb, writers_of(command.pid))])
@@ -130,7 +134,8 @@ def test_an_export_of_any_size_takes_little_memory(tmp_path):
 
 @pytest.mark.parametrize("wait", [0.05, 1.5])
 def test_what_is_stopped_leaves_no_file(tmp_path, wait):
-    command = subprocess.Popen([jobs.PROGRAM, "query", "--timeout", "0", "-o", tmp_path / "out.parquet", "SELECT range, repeat('y', 50) FROM range(1000000000)"],
+    command = subprocess.Popen([jobs.PROGRAM, "query", "--timeout", "0", "-o", tmp_path / "out.parquet",
+                                "SELECT range, repeat('y', 50) FROM range(1000000000)"],
                                stderr=subprocess.DEVNULL, start_new_session=True)
     jobs.wait_until(lambda: list(tmp_path.iterdir()), what="the file that is being written")
     time.sleep(wait)
@@ -154,7 +159,8 @@ def test_an_archive_that_cannot_be_read_does_not_silence_the_list(tmp_path):
 
 @pytest.mark.parametrize("form", ["csv", "tsv"])
 def test_a_terminal_is_told_nothing_by_a_command_line(form):
-    with jobs.start(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)", "a\x1b]0;evil\x07b", ready="ready"):
+    with jobs.start(sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)",
+                    "a\x1b]0;evil\x07b", ready="ready"):
         leader, follower = pty.openpty()
         fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 400, 0, 0))
         command = subprocess.Popen([jobs.PROGRAM, "list", "--format", form], stdout=follower)

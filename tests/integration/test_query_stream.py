@@ -1,4 +1,5 @@
-"""Rows leave the worker while a query runs; a slow reader costs a bounded buffer; what a client does wrong costs no worker."""
+"""Rows leave the worker while a query runs; a slow reader costs a bounded buffer; what a client does wrong costs no
+worker."""
 import contextlib
 import fcntl
 import json
@@ -41,10 +42,12 @@ class Workers:
         return found
 
     def start(self, *words, **options):
-        return subprocess.Popen([jobs.PROGRAM, "query", *words], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **options)
+        return subprocess.Popen([jobs.PROGRAM, "query", *words], env=self.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **options)
 
     def ask(self, *words):
-        return subprocess.run([jobs.PROGRAM, "query", "--format", "csv", *words], env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+        return subprocess.run([jobs.PROGRAM, "query", "--format", "csv", *words], env=self.env, capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, timeout=60)
 
     def connect(self):
         client = socket.socket(socket.AF_UNIX)
@@ -108,7 +111,8 @@ def test_first_rows_appear_before_the_query_ends_and_its_end_costs_no_worker(war
 
 def test_ten_million_rows_for_a_slow_reader_take_little_memory(warm):
     rows = 10000000
-    query = warm.start("--format", "csv", "--timeout", "120", f"SELECT range AS n, range * 1.5 AS x, 'name-' || (range % 1000) AS s FROM range({rows})")
+    query = warm.start("--format", "csv", "--timeout", "120", f"SELECT range AS n, range * 1.5 AS x, 'name-' || (range "
+                                                              f"% 1000) AS s FROM range({rows})")
     assert query.stdout.readline() == b"n,x,s\n"
     time.sleep(1.5)  # in which nobody reads
     assert query.poll() is None
@@ -217,7 +221,8 @@ def test_a_request_for_what_is_not_there_is_answered_and_the_next_one_too(warm):
     """Also of a client that has said all it has to say: it still reads."""
     for _ in range(100):
         with warm.connect() as client:
-            client.sendall(b"".join(request(sql, 60000) for sql in (b"SELECT * FROM nowhere", b"DROP TABLE x", b"SELECT 1")))
+            client.sendall(b"".join(request(sql, 60000)
+                                    for sql in (b"SELECT * FROM nowhere", b"DROP TABLE x", b"SELECT 1")))
             client.shutdown(socket.SHUT_WR)
             ends = [(kind, text) for kind, text in messages(client) if kind in (ERROR, DONE)]
         assert [kind for kind, _ in ends] == [ERROR, ERROR, DONE], ends
@@ -228,7 +233,8 @@ def test_the_end_of_one_query_is_not_the_end_of_the_next(warm):
     """Queries that end about when their time is up, each followed by one that has time."""
     for ms in range(5, 85, 2):
         with warm.connect() as client:
-            client.sendall(request(b"SELECT count(*) FROM range(10000000) WHERE hash(range) = 1", ms) + request(b"SELECT 1", 60000))
+            client.sendall(request(b"SELECT count(*) FROM range(10000000) WHERE hash(range) = 1", ms)
+                           + request(b"SELECT 1", 60000))
             client.shutdown(socket.SHUT_WR)
             ends = [(kind, text) for kind, text in messages(client) if kind in (ERROR, DONE)]
         # A worker hangs up after a query that it had to stop.
@@ -243,7 +249,8 @@ def test_the_end_of_one_query_is_not_the_end_of_the_next(warm):
 
 def test_a_failure_in_the_middle_ends_what_was_written_properly(warm, tmp_path):
     sql = "SELECT CASE WHEN range = 2000000 THEN error('boom') ELSE '' END AS v FROM range(3000000)"
-    done = subprocess.run([jobs.PROGRAM, "query", "--format", "json", sql], env=warm.env, capture_output=True, text=True)
+    done = subprocess.run([jobs.PROGRAM, "query", "--format", "json", sql], env=warm.env, capture_output=True,
+                          text=True)
     assert done.returncode == 1 and done.stderr == "probing: query: Invalid Input Error: boom\n"
     assert len(json.loads(done.stdout)) > 1000000
     # A file is there whole or not at all.

@@ -1,5 +1,5 @@
-"""`-t HOST:PORT`: what a service sends reaches the terminal as what our commands draw with and nothing else, whoever answers there; and files
-that it sends take their names as those of this machine's commands do."""
+"""`-t HOST:PORT`: what a service sends reaches the terminal as what our commands draw with and nothing else, whoever
+answers there; and files that it sends take their names as those of this machine's commands do."""
 import os
 import re
 import socket
@@ -15,10 +15,14 @@ from jobs import PROGRAM
 from serve_kit import NEEDS_SERVE, service
 from test_terminal_text import EVIL, OBEYED, OWN, at_terminal
 
-DRAWN = ["\x1b[1mbold\x1b[0m", "\x1b[1;31mred\x1b[m", "\x1b[?1049h\x1b[?25l", "\x1b[2A\x1b[J", "\x1b[H\x1b[2J", "\x1b[12G\x1b[K", "\x1b[?25h\x1b[?1049l", "\x1b[?2004h\x1b[?2004l"]
-# A title, the clipboard, questions that the terminal answers as if they were typed, keys, resets, other sets of characters, mouse, status line, strings.
-OBEYS = ["\x1b]0;T\x07", "\x1b]52;c;ZXZpbA==\x1b\\", "\x1b[6n", "\x1b[c", "\x1b[>c", "\x1b[21t", "\x1bP$qm\x1b\\", "\x1bc", "\x1b(0", "\x1b[?1000h", "\x1b[?1047h", "\x1b[4h", "\x1b[?25;1000h",
-         "\x1b[>4;2m", "\x1b[!p", "\x1b_x\x1b\\", "\x1b[20;1r", "\x1b#8", "\x1bZ", "\x9b6n", "\x1b[" + "1" * 100 + "A", "\x1b[1", EVIL]
+DRAWN = ["\x1b[1mbold\x1b[0m", "\x1b[1;31mred\x1b[m", "\x1b[?1049h\x1b[?25l", "\x1b[2A\x1b[J", "\x1b[H\x1b[2J",
+         "\x1b[12G\x1b[K", "\x1b[?25h\x1b[?1049l", "\x1b[?2004h\x1b[?2004l"]
+# A title, the clipboard, questions that the terminal answers as if they were typed, keys, resets, other sets of
+# characters, mouse, status line, strings.
+OBEYS = ["\x1b]0;T\x07", "\x1b]52;c;ZXZpbA==\x1b\\", "\x1b[6n", "\x1b[c", "\x1b[>c", "\x1b[21t", "\x1bP$qm\x1b\\",
+         "\x1bc", "\x1b(0", "\x1b[?1000h", "\x1b[?1047h", "\x1b[4h", "\x1b[?25;1000h",
+         "\x1b[>4;2m", "\x1b[!p", "\x1b_x\x1b\\", "\x1b[20;1r", "\x1b#8", "\x1bZ", "\x9b6n", "\x1b[" + "1" * 100 + "A",
+         "\x1b[1", EVIL]
 
 
 @contextmanager
@@ -49,7 +53,8 @@ def test_who_answers_there_cannot_make_the_terminal_obey(kind):
     with answering((kind, text), (b"X", b"\0")) as address:
         seen = at_terminal([str(PROGRAM), "-t", address, "now"]).decode()
     assert not OBEYED.search(re.sub(r"\x1b\[[0-9;]*m|[\r\b\a]", "", OWN.sub("", seen))), repr(seen)
-    assert all(repr(words)[1:10].replace("'", "") in seen for words in ("\x1b]0;T", "\x1b[6n", "\x1b[?1000h")), repr(seen)
+    assert all(repr(words)[1:10].replace("'", "") in seen
+               for words in ("\x1b]0;T", "\x1b[6n", "\x1b[?1000h")), repr(seen)
 
 
 def test_what_our_commands_draw_with_passes():
@@ -61,7 +66,8 @@ def test_what_our_commands_draw_with_passes():
 @NEEDS_SERVE
 def test_colours_of_a_real_service_pass(tmp_path):
     with jobs.python() as job, service(tmp_path / "r") as s:
-        seen = at_terminal(["/usr/bin/env", f"XDG_RUNTIME_DIR={s.folder}", str(PROGRAM), "-t", f"{s.address}/{job.pid}", "backtrace"]).decode()
+        seen = at_terminal(["/usr/bin/env", f"XDG_RUNTIME_DIR={s.folder}", str(PROGRAM), "-t", f"{s.address}/{job.pid}",
+                            "backtrace"]).decode()
     assert "\x1b[1mprocess" in seen and "train" in seen and "\\x1b" not in seen, repr(seen)
 
 
@@ -78,5 +84,6 @@ def test_a_file_that_is_sent_back_is_no_way_to_other_files(tmp_path):
         assert done.returncode == 0 and stat.S_ISCHR(device.stat().st_mode), (done, device.stat())
         # Whoever guesses the name of its part keeps nobody from writing.
         script = f'ln -s {victim} {out}.$$.part; exec "$@"'
-        done = subprocess.run(["sh", "-c", script, "sh", PROGRAM, "-t", s.address, "query", "-o", out, "SELECT 1 AS a"], env=s.env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["sh", "-c", script, "sh", PROGRAM, "-t", s.address, "query", "-o", out, "SELECT 1 AS a"],
+                              env=s.env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and out.read_text() == "a\n1\n" and victim.read_text() == "precious", done

@@ -20,8 +20,8 @@ def asks(screen):
 
 
 def script(job, text, timeout=60):
-    return subprocess.run([str(PROGRAM), str(job.pid), "repl"], input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-                          timeout=timeout)
+    return subprocess.run([str(PROGRAM), str(job.pid), "repl"], input=text, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=timeout)
 
 
 @pytest.fixture
@@ -41,20 +41,25 @@ def prompt(job, tmp_path):
 @EVERY
 def test_a_pipe_is_run_as_a_script(python):
     with program(python, COUNTING) as job:
-        done = script(job, "1 + 1\n_ * 2\nrate\ndef triple(n):\n    return n * 3\ntriple(14)\nfor i in range(2):\n    print('line', i)\n"
+        done = script(job, "1 + 1\n_ * 2\nrate\ndef triple(n):\n    return n * 3\ntriple(14)\nfor i in range(2):\n"
+                           "    print('line', i)\n"
                            "class Kept:\n    at = rate\nKept.at\n")
         assert (done.stdout, done.stderr, done.returncode) == ("2\n4\n0.1\n42\nline 0\nline 1\n0.1\n", "", 0)
         if python != "cp313t":  # which gets no stand-ins for its streams
-            done = script(job, "import sys\nlen(sys.stdout.write('written\\n') * [0])\nprint('last', file=sys.stderr)\n")
+            done = script(job, "import sys\nlen(sys.stdout.write('written\\n') * [0])\n"
+                               "print('last', file=sys.stderr)\n")
             assert (done.stdout, done.stderr, done.returncode) == ("written\n8\n", "last\n", 0)
         assert probe(job.pid, "eval", "triple(2), Kept.at").stdout == "(6, 0.1)\n"
         if has_locals(python):
-            done = script(job, "model.hidden_size\nstep > 0 and total > 0\nframe(0, 0).locals['model'].weights\n[f.function for f in frames()][-2:]\nx = 5\n")
+            done = script(job, "model.hidden_size\nstep > 0 and total > 0\nframe(0, 0).locals['model'].weights\n"
+                               "[f.function for f in frames()][-2:]\nx = 5\n")
             assert (done.stdout, done.stderr) == ("32\nTrue\n[1.0, 2.0]\n['train', '<module>']\n", "")
             assert script(job, "source(helper)\n").stdout == "def helper(n):\n    doubled = n * 2\n    return doubled\n"
         done = script(job, "threads()[0].name\nhelp()\nx = 5\n1 / 0\nx = 6\n")
         assert done.stdout.startswith("'MainThread'\n") and "tensors()" in done.stdout
-        assert done.returncode == 1 and done.stderr.endswith("ZeroDivisionError: division by zero\n") and "<probing>" not in done.stderr
+        assert done.returncode == 1
+        assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+        assert "<probing>" not in done.stderr
         assert probe(job.pid, "eval", "x").stdout == "5\n"
         assert probe(job.pid, "detach").returncode == 0
         assert job.alive() and job.output == "ready\n"
@@ -62,9 +67,12 @@ def test_a_pipe_is_run_as_a_script(python):
 
 @pytest.mark.parametrize("python", [INTERPRETERS[0], INTERPRETERS[-1]], ids=interpreter_id)
 def test_await_runs_in_the_loop_of_the_program(python):
-    code = ("import asyncio, threading\nasync def main():\n    print('ready', flush=True)\n    while True:\n        await asyncio.sleep(0.01)\n"
-            "async def who():\n    import sys\n    sys.stdout.write('from the loop\\n')\n    await asyncio.sleep(0.05)\n"
-            "    return threading.current_thread().name\nasyncio.get_event_loop_policy().new_event_loop().run_until_complete(main())\n")
+    code = ("import asyncio, threading\nasync def main():\n    print('ready', flush=True)\n    while True:\n"
+            "        await asyncio.sleep(0.01)\n"
+            "async def who():\n    import sys\n    sys.stdout.write('from the loop\\n')\n"
+            "    await asyncio.sleep(0.05)\n"
+            "    return threading.current_thread().name\n"
+            "asyncio.get_event_loop_policy().new_event_loop().run_until_complete(main())\n")
     with jobs.python(code, interpreter=python) as job:
         done = script(job, "await who()\n")
         assert (done.stdout, done.stderr, done.returncode) == ("from the loop\n'MainThread'\n", "", 0)
@@ -151,8 +159,8 @@ def test_a_hundred_megabytes_come_through(job):
 
 def test_a_client_may_go_at_any_point(job):
     """Killed while it types, while code runs, prints, completes; stopped while it should read."""
-    points = ["", "1 + 1\r", "import time\rwhile True: time.sleep(0.01)\r\r", "while True: print('x' * 5000)\r\r", "while True: pass\r\r",
-              "class D:\r  def __dir__(self):\r    while True: pass\r\rd = D()\rd.x\t"]
+    points = ["", "1 + 1\r", "import time\rwhile True: time.sleep(0.01)\r\r", "while True: print('x' * 5000)\r\r",
+              "while True: pass\r\r", "class D:\r  def __dir__(self):\r    while True: pass\r\rd = D()\rd.x\t"]
     for keys in points:
         with probing(job.pid, "repl") as terminal:
             terminal.wait(asks)

@@ -46,13 +46,15 @@ ENV = {"MY_API_KEY": "SECRET-environment", "PLAIN_NAME": "seen-variable", "PROBI
 ARGS = ["--api-key", "SECRET-option", "--password=SECRET-equals", "--lr", "seen-rate"]
 # Only text and bytes are secrets: not numbers, None, functions or modules, by whatever name.
 HIDDEN = ("SECRET",)
-SHOWN = ("seen-plain", "seen-name", "seen-user", "seen-item", "seen-host", "seen-mask", "seen-key", "seen-eos", "987654321", "5551",
+SHOWN = ("seen-plain", "seen-name", "seen-user", "seen-item", "seen-host", "seen-mask", "seen-key", "seen-eos",
+         "987654321", "5551",
          "token_count = 17", "api_key_loaded = None", "secret_fn = <function stuck at 0x", "credential = <module time>",
          "forward_call = <method Account.forward of Sub at 0x", "write_secret = <built-in function print>")
 
 
 def probe(*args, env=None):
-    done = subprocess.run([jobs.PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})})
+    done = subprocess.run([jobs.PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **(env or {})})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -99,7 +101,8 @@ def test_no_outlet_shows_a_secret(job):
 
 def run_folder(pid):
     """Where the agent, or a recorder of that process, keeps its files."""
-    found = [path for root in ("/dev/shm", "/tmp", "/var/tmp") for path in Path(root).glob(f"probing-{os.geteuid()}/*") if f"-{pid}-" in path.name]
+    found = [path for root in ("/dev/shm", "/tmp", "/var/tmp") for path in Path(root).glob(f"probing-{os.geteuid()}/*")
+             if f"-{pid}-" in path.name]
     assert found
     return found
 
@@ -107,7 +110,8 @@ def run_folder(pid):
 def test_no_file_holds_a_secret(job):
     probe(job.pid, "inject")
     probe(job.pid, "record", "--watchdog", "1s", "--duration", "3")
-    hangs = json.loads(probe(job.pid, "query", "--format", "json", "SELECT locals FROM python.hangs WHERE function LIKE '%stuck%'"))
+    hangs = json.loads(probe(job.pid, "query", "--format", "json", "SELECT locals FROM python.hangs WHERE function "
+                                                                   "LIKE '%stuck%'"))
     assert hangs and all(word in hangs[0]["locals"] for word in SHOWN)
     folders = run_folder(job.pid)
     assert len(folders) == 2

@@ -20,7 +20,8 @@ import prometheus_client.parser
 import pyarrow.ipc
 import pytest
 from jobs import PROGRAM, probe
-from serve_kit import NEEDS_SERVE, Service, Stream, commands_of, job, rss, served, service  # noqa: F401 (job and served are fixtures)
+# noqa: F401 (job and served are fixtures)
+from serve_kit import NEEDS_SERVE, Service, Stream, commands_of, job, rss, served, service
 
 pytestmark = NEEDS_SERVE
 
@@ -37,7 +38,8 @@ def test_stacks_memory_settings_and_tables_are_those_of_the_commands(served, job
     stacks = served.json(f"/api/v1/targets/{job.pid}/stacks?locals=true")
     names = [frame["function"] for frame in stacks[0]["threads"][0]["frames"]]
     assert names[-3:] == ["train", "main", "<module>"]
-    assert served.json(f"/api/v1/targets/{job.pid}/settings") == json.loads(probe("-t", job.pid, "config", "--json").stdout)
+    assert served.json(f"/api/v1/targets/{job.pid}/settings") == json.loads(probe(
+        "-t", job.pid, "config", "--json").stdout)
     assert {row["name"] for row in served.json(f"/api/v1/targets/{job.pid}/settings")} >= {"probing.sample_rate"}
     assert served.json(f"/api/v1/targets/{job.pid}/memory")[0]["pid"] == job.pid
 
@@ -45,8 +47,10 @@ def test_stacks_memory_settings_and_tables_are_those_of_the_commands(served, job
 def test_eval_runs_in_the_process_and_is_written_down(served, job):
     status, headers, body = served.ask(f"/api/v1/targets/{job.pid}/eval", body="rate * 2")
     assert (status, body, headers["Content-Type"]) == (200, b"0.2\n", "text/plain; charset=utf-8")
-    sql = "SELECT peer, target, what, body, outcome, seconds > 0 AS timed, timestamp > now() - INTERVAL 1 MINUTE AS new FROM probing.audit ORDER BY timestamp"
-    row = {"peer": row_peer(served, sql), "target": str(job.pid), "what": "/api/v1/targets/{id}/eval", "body": "rate * 2", "outcome": "ok", "timed": True, "new": True}
+    sql = ("SELECT peer, target, what, body, outcome, seconds > 0 AS timed, timestamp > now() - INTERVAL 1 MINUTE AS "
+           "new FROM probing.audit ORDER BY timestamp")
+    row = {"peer": row_peer(served, sql), "target": str(job.pid), "what": "/api/v1/targets/{id}/eval",
+           "body": "rate * 2", "outcome": "ok", "timed": True, "new": True}
     assert served.json("/api/v1/query", body=sql)[-1] == row
     assert json.loads(probe("query", "--json", sql, env=served.env).stdout)[-1] == row
     # An option's name is code here.
@@ -79,8 +83,10 @@ def test_queries_come_in_every_format(served, job):
         assert served.ask(f"/api/v1/query?format={form}", body=sql)[2] == want
     assert served.ask("/api/v1/query?format=parquet", body=sql)[2].startswith(b"PAR1")
     _, headers, body = served.ask("/api/v1/query?format=arrow", body=sql)
-    assert headers["Content-Type"] == "application/vnd.apache.arrow.stream" and pyarrow.ipc.open_stream(body).read_all().to_pylist() == [{"a": 1, "b": "x"}]
-    assert served.json(f"/api/v1/query?target={job.pid}", body="SELECT count(*) > 0 AS any FROM probing.tables") == [{"any": True}]
+    assert headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+    assert pyarrow.ipc.open_stream(body).read_all().to_pylist() == [{"a": 1, "b": "x"}]
+    assert served.json(f"/api/v1/query?target={job.pid}", body="SELECT count(*) > 0 AS any FROM "
+                                                               "probing.tables") == [{"any": True}]
 
 
 def test_an_error_before_the_first_row_is_one_of_http(served):
@@ -91,7 +97,8 @@ def test_an_error_before_the_first_row_is_one_of_http(served):
 
 def test_what_came_whole_says_so_at_its_end(served):
     with socket.create_connection((served.host, served.port), timeout=20) as client:
-        client.sendall(f"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Probing-Token: {served.token}\r\nContent-Length: 8\r\n\r\nSELECT 1".encode())
+        client.sendall(f"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Probing-Token: "
+                       f"{served.token}\r\nContent-Length: 8\r\n\r\nSELECT 1".encode())
         text = client.makefile("rb").read().decode()
     head, _, rest = text.partition("\r\n\r\n")
     assert "Trailer: Probing-Result" in head and rest.endswith("\r\n0\r\nProbing-Result: whole\r\n\r\n"), text
@@ -108,7 +115,8 @@ def test_stacks_of_several_are_merged(served):
     with jobs.python(flags=("-X", mark)) as one, jobs.python(flags=("-X", mark)) as two:
         merged = served.json(f"/api/v1/stacks?target={mark}&all=true&merge=true")
         stacks = [stack for stack in merged if stack["frames"][0]["function"] == "train"]  # at one line, or at two
-        assert sum(stack["processes"] for stack in stacks) == 2 and {m["tid"] for stack in stacks for m in stack["members"]} == {one.pid, two.pid}
+        assert sum(stack["processes"] for stack in stacks) == 2
+        assert {m["tid"] for stack in stacks for m in stack["members"]} == {one.pid, two.pid}
         assert [frame["function"] for frame in stacks[0]["frames"]] == ["train", "main", "<module>"]
 
 
@@ -124,8 +132,10 @@ def test_profiles_come_in_every_format(served, job):
 def test_the_form_of_an_answer_is_what_the_client_accepts(served):
     def accepting(text):
         return served.ask("/api/v1/query", body="SELECT 1 AS a", headers={"Accept": text})[2]
-    assert accepting("text/csv") == b"a\n1\n" and accepting("image/png, application/x-ndjson;q=0.5, */*") == b'{"a": 1}\n'
-    assert json.loads(accepting("*/*")) == json.loads(accepting("text/html,application/xhtml+xml,text/csv")) == [{"a": 1}]
+    assert accepting("text/csv") == b"a\n1\n"
+    assert accepting("image/png, application/x-ndjson;q=0.5, */*") == b'{"a": 1}\n'
+    assert json.loads(accepting("*/*")) == json.loads(accepting("text/html,application/xhtml+xml,text/csv")) == [
+        {"a": 1}]
 
 
 def test_recordings_are_started_read_and_ended(served):
@@ -147,7 +157,8 @@ def test_recordings_are_started_read_and_ended(served):
 
 
 def row_id(served, pid):
-    [row] = [row for row in served.json("/api/v1/targets") if row["pid"] == pid and row["state"] not in ("dead", "archived")]
+    [row] = [row for row in served.json("/api/v1/targets") if row["pid"] == pid
+             and row["state"] not in ("dead", "archived")]
     return row["id"]
 
 
@@ -188,7 +199,8 @@ REFUSED = {
     "a wrong token": (dict(path="/api/v1/targets", token=False, headers={"Authorization": "Bearer " + "0" * 64}), 401),
     "another host": (dict(path="/api/v1/targets", headers={"Host": "evil.example"}), 421),
     "another site": (dict(path="/api/v1/query", body="SELECT 1", headers={"Origin": "http://evil.example"}), 403),
-    "a page of another port": (dict(path="/api/v1/query", body="SELECT 1", headers={"Sec-Fetch-Site": "same-site"}), 403),
+    "a page of another port": (dict(path="/api/v1/query", body="SELECT 1", headers={"Sec-Fetch-Site": "same-site"}),
+                               403),
     "10 GB": (dict(path="/api/v1/query", method="POST", headers={"Content-Length": str(10 << 30)}), 413),
     "an unknown argument": (dict(path="/api/v1/targets?colour=blue"), 400),
     "a bad flag": (dict(path="/api/v1/targets?dead=perhaps"), 400),
@@ -203,7 +215,8 @@ REFUSED = {
     "no process where one is needed": (dict(path="/flamegraph"), 400),
     "an empty flag": (dict(path="/api/v1/targets?dead="), 400),
     "core files of no folder": (dict(path="/api/v1/cores"), 404),
-    "an upgrade from another site": (dict(path="/api/v1/command", headers={"Upgrade": "probing-command", "Connection": "Upgrade",
+    "an upgrade from another site": (dict(path="/api/v1/command",
+                                          headers={"Upgrade": "probing-command", "Connection": "Upgrade",
                                                                             "Origin": "http://evil.example"}), 403),
 }
 
@@ -219,13 +232,17 @@ def test_refuses(served, name):
 def test_refuses_what_no_client_sends(served):
     auth = f"Authorization: Bearer {served.token}"
     assert served.raw(f"GET /api/v1/targets HTTP/1.1\nHost: localhost\nHost: evil.example\n{auth}") == 400
-    assert served.raw(f"POST /api/v1/query HTTP/1.1\nHost: localhost\n{auth}\nContent-Length: 1\nTransfer-Encoding: chunked") == 400
-    assert served.raw(f"POST /api/v1/query HTTP/1.1\nHost: localhost\n{auth}\nContent-Length: 1\nContent-Length: 2") == 400
+    assert served.raw(f"POST /api/v1/query HTTP/1.1\nHost: localhost\n{auth}\nContent-Length: "
+                      f"1\nTransfer-Encoding: chunked") == 400
+    assert served.raw(f"POST /api/v1/query HTTP/1.1\nHost: localhost\n{auth}\nContent-Length: "
+                      f"1\nContent-Length: 2") == 400
     assert served.raw(f"GET /api/v1/targets HTTP/1.1\n{auth}") in (400, 421)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/%2e%2e/%2e%2e/etc/passwd", "/api/v1/targets/..%2f..%2fetc%2fpasswd/stacks", "/api/v1/targets/1%00/stacks",
-                                  "/api/v1/targets/1%0d%0aX-A:1/stacks", "//api/v1/targets", "/config/..%2f..%2fetc", "/config/--all", "/api/v1/targets/%2d%2dall/stacks"])
+@pytest.mark.parametrize("path", ["/api/v1/%2e%2e/%2e%2e/etc/passwd", "/api/v1/targets/..%2f..%2fetc%2fpasswd/stacks",
+                                  "/api/v1/targets/1%00/stacks",
+                                  "/api/v1/targets/1%0d%0aX-A:1/stacks", "//api/v1/targets", "/config/..%2f..%2fetc",
+                                  "/config/--all", "/api/v1/targets/%2d%2dall/stacks"])
 def test_paths_lead_nowhere_else(served, path):
     status, headers, _ = served.ask(path)
     assert status == 404 and "X-A" not in headers
@@ -250,7 +267,8 @@ def test_requests_that_never_end_hold_up_nobody(served):
 def test_a_body_without_an_end_is_given_up(served):
     def send(megabytes):
         with socket.create_connection((served.host, served.port), timeout=20) as client:
-            client.sendall(f"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: {served.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+            client.sendall(f"POST /api/v1/query HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: "
+                           f"{served.token}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
             for _ in range(megabytes):
                 client.sendall(b"100000\r\n" + bytes(1 << 20) + b"\r\n")
             client.sendall(b"0\r\n\r\n")
@@ -269,7 +287,8 @@ def test_prometheus_reads_the_metrics(served, job):
         assert sizes[str(job.pid)] > 1 << 20 and families["probing_process_uptime_seconds"].type == "gauge"
     check(prometheus_client.parser.text_string_to_metric_families(served.ask("/metrics")[2].decode()))
     # As Prometheus itself asks.
-    _, headers, body = served.ask("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"})
+    accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+    _, headers, body = served.ask("/metrics", headers={"Accept": accept})
     assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
     check(prometheus_client.openmetrics.parser.text_string_to_metric_families(body.decode()))
 
@@ -286,8 +305,10 @@ def test_a_browser_gets_a_cookie_for_the_token_in_its_address(served):
     status, headers, _ = served.ask(f"/?a=1&token={served.token}&b=x%20%26%0d", token=False)
     assert (status, headers["Location"]) == (303, "/?a=1&b=x%20%26%0D")
     name, *attributes = headers["Set-Cookie"].split("; ")
-    assert name == f"probing_token_{served.port}={served.token}" and {"HttpOnly", "SameSite=Strict", "Path=/"} == set(attributes)
-    status, headers, _ = served.ask(f"//evil.example/%0d%0aX:1?token={served.token}", token=False, headers={"Accept": "text/html"})
+    assert name == f"probing_token_{served.port}={served.token}"
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} == set(attributes)
+    status, headers, _ = served.ask(f"//evil.example/%0d%0aX:1?token={served.token}", token=False,
+                                    headers={"Accept": "text/html"})
     assert (status, headers["Location"]) == (303, "/evil.example/%0D%0AX%3A1")
     # The page itself is nobody's secret: a wrong token gets it, and neither a cookie nor an answer.
     assert "Set-Cookie" not in served.ask("/?token=" + "0" * 64, token=False)[1]
@@ -326,7 +347,8 @@ def test_a_client_that_does_not_read_costs_a_buffer_and_nobody_else(served):
     before = rss(served.process.pid)
     body = b"SELECT range, range * 2, 'some text' FROM range(10000000)"
     with socket.create_connection((served.host, served.port)) as client:
-        client.sendall(b"POST /api/v1/query?format=csv HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: %s\r\nContent-Length: %d\r\n\r\n%s"
+        client.sendall(b"POST /api/v1/query?format=csv HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: %s\r\n"
+                       b"Content-Length: %d\r\n\r\n%s"
                        % (served.token.encode(), len(body), body))
         assert client.recv(12) == b"HTTP/1.1 200"
         time.sleep(1)
@@ -341,7 +363,8 @@ def test_clients_that_do_not_read_lose_their_places_to_those_who_wait(served):
     with ExitStack() as unread:
         for _ in range(12):  # there are 4 to 8 places for queries, by the number of CPUs
             client = unread.enter_context(socket.create_connection((served.host, served.port)))
-            client.sendall(b"POST /api/v1/query?format=csv HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: %s\r\nContent-Length: %d\r\n\r\n%s"
+            client.sendall(b"POST /api/v1/query?format=csv HTTP/1.1\r\nHost: localhost\r\nX-Probing-Token: %s\r\n"
+                           b"Content-Length: %d\r\n\r\n%s"
                            % (served.token.encode(), len(body), body))
         jobs.wait_until(lambda: len(commands_of(served)) >= 4, 30, "that all places of queries are taken")
         assert served.ask("/api/v1/targets")[0] == 200, "what is no query does not wait for them"
@@ -379,7 +402,8 @@ def test_one_a_user_and_the_next_takes_over(tmp_path, job):
 
 
 def test_killed_and_replaced_under_load_it_is_found_again_and_no_process_notices(tmp_path):
-    """Clients that ask all the time, and one that follows events, across a kill and the start of another installation at the same address."""
+    """Clients that ask all the time, and one that follows events, across a kill and the start of another installation
+    at the same address."""
     stop, good = threading.Event(), []
 
     def ask_again(s):
@@ -390,7 +414,8 @@ def test_killed_and_replaced_under_load_it_is_found_again_and_no_process_notices
     def answered_after(moment):
         return sum(when > moment for _, when in list(good)) >= 8
     upgraded = tmp_path / "upgraded"
-    shutil.copytree(PROGRAM.parent.parent, upgraded, ignore=lambda _, names: set(names) - {"bin", "lib"} if "bin" in names else set())
+    shutil.copytree(PROGRAM.parent.parent, upgraded,
+                    ignore=lambda _, names: set(names) - {"bin", "lib"} if "bin" in names else set())
     with jobs.python() as one, ThreadPoolExecutor(4) as pool:
         try:
             with service(tmp_path / "r") as s:
@@ -430,7 +455,8 @@ def test_in_the_background_it_outlives_the_command(tmp_path):
 WAITS = "import time\nfor _ in range(1000): time.sleep(0.05)"
 
 def test_commands_give_the_same_there_as_here(served, job):
-    for words in (["eval", "rate"], ["eval", "1/0"], ["eval"], ["backtrace", "--colour"], ["config", "probing.nothing"]):
+    for words in (["eval", "rate"], ["eval", "1/0"], ["eval"], ["backtrace", "--colour"],
+                  ["config", "probing.nothing"]):
         here, there = probe("-t", job.pid, *words), served.run(*words, target=f"/{job.pid}")
         assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr), words
     assert str(job.pid) in served.run("list").stdout
@@ -474,7 +500,8 @@ def test_a_service_that_ends_takes_its_commands_along(tmp_path, job):
         (s.folder / "probing-serve/job-left").mkdir()  # by one that was killed
         (s.folder / "probing-serve/job-left/x").touch()
     with service(tmp_path / "r") as s:
-        waiting = subprocess.Popen([PROGRAM, "-t", f"{s.address}/{job.pid}", "eval", "--timeout", "60", WAITS], env=s.env, stderr=subprocess.PIPE, text=True)
+        waiting = subprocess.Popen([PROGRAM, "-t", f"{s.address}/{job.pid}", "eval", "--timeout", "60", WAITS],
+                                   env=s.env, stderr=subprocess.PIPE, text=True)
         jobs.wait_until(lambda: commands_of(s), what="the command")
         [command] = commands_of(s)
         assert subprocess.run([PROGRAM, "serve", "--stop"], env=s.env, timeout=20).returncode == 0
@@ -504,7 +531,8 @@ def test_without_a_service_or_its_token_it_says_so(served):
                          ids=["nothing", "another protocol", "noise", "a file that was not asked for"])
 def test_a_service_that_is_none_harms_nobody(said, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        tool = subprocess.Popen([PROGRAM, "-t", "127.0.0.1:%d" % server.getsockname()[1], "list"], stdin=subprocess.DEVNULL, cwd=tmp_path,
+        tool = subprocess.Popen([PROGRAM, "-t", "127.0.0.1:%d" % server.getsockname()[1], "list"],
+                                stdin=subprocess.DEVNULL, cwd=tmp_path,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         client, _ = server.accept()
         with client:
@@ -543,7 +571,8 @@ def test_inject_starts_it_at_an_address(tmp_path):
                 said = probe(other.pid, "inject", "-P", "-a", address, env=env).stdout.splitlines()
                 try:
                     s = Service(None, tmp_path / "r", said[1])
-                    assert s.address == address and s.json("/api/v1/service")["target"] == str(other.pid), "the process that the page opens on"
+                    assert s.address == address, "the process that the page opens on"
+                    assert s.json("/api/v1/service")["target"] == str(other.pid), "the process that the page opens on"
                     # A second one is about the first's process still, and says where it is.
                     assert probe(one.pid, "inject", "-a", "127.0.0.1:0", env=env).stdout.splitlines()[1] == said[1]
                     assert [each["pid"] for each in s.json("/api/v1/stacks")] == [other.pid]

@@ -1,4 +1,5 @@
-"""A service of root's for all users: what a command of another user inherits of root, and what one that will not end costs the rest."""
+"""A service of root's for all users: what a command of another user inherits of root, and what one that will not end
+costs the rest."""
 import json
 import os
 import platform
@@ -19,7 +20,8 @@ from test_serve_users import NEEDS_ROOT, OTHER, THIRD, ask_as, for_all
 
 pytestmark = [NEEDS_SERVE, NEEDS_ROOT]
 SERVE = str(PROGRAM) + "-serve"
-ADD_KEY, REQUEST_KEY, KEYCTL, IOPRIO_SET, IOPRIO_GET = (217, 218, 219, 30, 31) if platform.machine() == "aarch64" else (248, 249, 250, 251, 252)
+ADD_KEY, REQUEST_KEY, KEYCTL, IOPRIO_SET, IOPRIO_GET = \
+    (217, 218, 219, 30, 31) if platform.machine() == "aarch64" else (248, 249, 250, 251, 252)
 RT_SIGACTION = 134 if platform.machine() == "aarch64" else 13
 LONG = "SELECT count(*) FROM range(100000000000) a"
 
@@ -46,7 +48,8 @@ print(json.dumps(dict(
     nice=os.getpriority(os.PRIO_PROCESS, 0), policy=os.sched_getscheduler(0), ioprio=libc.syscall({IOPRIO_GET}, 1, 0), oom=open("/proc/self/oom_score_adj").read().strip(),
     cwd=os.getcwd(), env=sorted(os.environ))))
 """
-# Root's own process as no command of another user may be, which then becomes the program. What the machine refuses stays as it is.
+# Root's own process as no command of another user may be, which then becomes the program. What the machine refuses
+# stays as it is.
 SPOILED = f"""
 import ctypes, fcntl, os, pty, resource, signal, struct, sys, termios
 os.setsid()
@@ -89,10 +92,13 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def become(folder, *command):
-    """What the command prints, run by `probing-serve --as` in a session with a terminal of root's and in a folder behind a closed one."""
+    """What the command prints, run by `probing-serve --as` in a session with a terminal of root's and in a folder
+    behind a closed one."""
     (folder / "closed/open").mkdir(parents=True)
     (folder / "closed").chmod(0o700)
-    done = subprocess.run([sys.executable, "-c", SPOILED, SERVE, "--as", str(OTHER), str(OTHER), *command], cwd=folder / "closed/open", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", SPOILED, SERVE, "--as", str(OTHER), str(OTHER), *command],
+                          cwd=folder / "closed/open", stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=30)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -102,8 +108,10 @@ def test_what_a_command_of_another_user_inherits_is_the_list_of_the_documentatio
     assert has["ids"][:2] == [[str(OTHER)] * 4] * 2 and "0" not in has["ids"][2]
     assert {int(each, 16) for each in has["capabilities"]} == {0} and has["privileges"] == [["1"]]
     assert (has["leads"], has["terminal"], has["key"], has["fds"]) == (True, False, "", [0, 1, 2])
-    assert (has["umask"], has["nice"], has["policy"], has["ioprio"] >> 13, has["oom"], has["cwd"]) == (0o22, 0, os.SCHED_OTHER, 0, "0", "/")
-    for (soft, hard), most in zip(has["limits"], [(0, 0), (0, 0), (0, 0), (8 << 20,) * 2, (819200,) * 2, (1024, 262144)]):
+    assert (has["umask"], has["nice"], has["policy"], has["ioprio"] >> 13, has["oom"],
+            has["cwd"]) == (0o22, 0, os.SCHED_OTHER, 0, "0", "/")
+    for (soft, hard), most in zip(has["limits"], [(0, 0), (0, 0), (0, 0), (8 << 20,) * 2, (819200,) * 2,
+                                                  (1024, 262144)]):
         assert 0 <= soft <= most[0] and 0 <= hard <= most[1], has["limits"]
     assert set(has["env"]) <= {"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "HOME", "USER", "XDG_RUNTIME_DIR"}
 
@@ -115,7 +123,8 @@ def test_a_command_of_another_user_has_no_signal_blocked_or_ignored(tmp_path):
 
 def test_where_a_step_fails_the_command_does_not_run(tmp_path):
     """A group leader can leave no session: nothing is run rather than with root's terminal."""
-    done = subprocess.run([SERVE, "--as", str(OTHER), str(OTHER), "/bin/echo", "ran"], preexec_fn=lambda: os.setpgid(0, 0), capture_output=True, text=True, timeout=20)
+    done = subprocess.run([SERVE, "--as", str(OTHER), str(OTHER), "/bin/echo", "ran"],
+                          preexec_fn=lambda: os.setpgid(0, 0), capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stdout) == (126, "") and "session" in done.stderr, done.stderr
 
 
@@ -135,7 +144,8 @@ sys.stdin.read()
 @contextmanager
 def asking(path, uid=OTHER, sql=LONG):
     """A client that waits for the answer to a long query until it is told to leave."""
-    with subprocess.Popen(["/usr/bin/python3", "-c", ASK, path, sql], user=uid, group=uid, extra_groups=[], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as client:
+    with subprocess.Popen(["/usr/bin/python3", "-c", ASK, path, sql], user=uid, group=uid, extra_groups=[],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as client:
         try:
             assert client.stdout.readline() == "sent\n"
             yield client
@@ -146,7 +156,8 @@ def asking(path, uid=OTHER, sql=LONG):
 def find_query(served, uid=OTHER):
     for pid in commands_of(served):
         try:
-            if os.stat(f"/proc/{pid}").st_uid == uid and b"\0query\0" in Path(f"/proc/{pid}/cmdline").read_bytes() and b"--as" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if os.stat(f"/proc/{pid}").st_uid == uid and b"\0query\0" in Path(
+                f"/proc/{pid}/cmdline").read_bytes() and b"--as" not in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return int(pid)
         except OSError:
             continue
@@ -161,7 +172,8 @@ def query_of(served):
 
 @pytest.fixture
 def for_users(tmp_path):
-    with for_all() as folder, service(tmp_path / "r", "--socket", str(folder / "socket"), program=folder / "probing/bin/probing") as s:
+    with for_all() as folder, service(tmp_path / "r", "--socket", str(folder / "socket"),
+                                      program=folder / "probing/bin/probing") as s:
         yield s, str(folder / "socket")
 
 
@@ -217,18 +229,21 @@ def test_a_command_whose_status_nobody_gets_loses_its_place_and_holds_up_no_end(
     s, path = for_users
     with asking(path) as client:
         child = query_of(s)
-        with subprocess.Popen(["/usr/bin/python3", "-c", HOLDS, str(child)], user=OTHER, group=OTHER, extra_groups=[], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as tracer:
+        with subprocess.Popen(["/usr/bin/python3", "-c", HOLDS, str(child)], user=OTHER, group=OTHER, extra_groups=[],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as tracer:
             if tracer.stdout.readline() != "traced\n":
                 pytest.skip("a user may not trace processes here")
             client.kill()
-            jobs.wait_until(lambda: Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z", 5, "the end of the command")
+            jobs.wait_until(lambda: Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z", 5,
+                            "the end of the command")
             time.sleep(2.5)
             before = os.times()
             used = [int(n) for n in Path(f"/proc/{s.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]]
             assert ask_as(OTHER, path, ("POST", "/api/v1/query", "SELECT 1 AS a"))[0][0] == 200
             time.sleep(1)
             after = [int(n) for n in Path(f"/proc/{s.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]]
-            assert sum(after) - sum(used) < 50 * (os.times().elapsed - before.elapsed), "the service waits for it without using the CPU"
+            assert sum(after) - sum(used) < 50 * (os.times().elapsed
+                                                  - before.elapsed), "the service waits for it without using the CPU"
             stops_at_once(s)
             tracer.stdin.close()
 
@@ -269,6 +284,7 @@ print("left", os.getcwd())
 def test_folders_that_a_command_leaves_are_removed(for_users):
     s, path = for_users
     shutil.copytree(jobs.TOP / "python/launch", Path(path).parent / "probing/lib/probing/python/launch")
-    done = subprocess.run(["/usr/bin/python3", "-c", LEAVES, path, DEEP], user=OTHER, group=OTHER, extra_groups=[], capture_output=True, text=True, timeout=60, cwd="/")
+    done = subprocess.run(["/usr/bin/python3", "-c", LEAVES, path, DEEP], user=OTHER, group=OTHER, extra_groups=[],
+                          capture_output=True, text=True, timeout=60, cwd="/")
     assert f"left {s.folder}/probing-serve/job-" in done.stdout, done
     jobs.wait_until(lambda: not list((s.folder / "probing-serve").glob("job-*")), 5, "the end of its folder")

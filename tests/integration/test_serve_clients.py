@@ -1,5 +1,5 @@
-"""The service with real clients of others: a fuzzer of APIs, the client of the Model Context Protocol, go tool pprof. The first two are
-large, and installed for the long form alone (requirements/clients.in)."""
+"""The service with real clients of others: a fuzzer of APIs, the client of the Model Context Protocol, go tool pprof.
+The first two are large, and installed for the long form alone (requirements/clients.in)."""
 import importlib.util
 import json
 import os
@@ -14,8 +14,8 @@ from serve_kit import NEEDS_SERVE, job, served  # noqa: F401 (fixtures)
 
 pytestmark = NEEDS_SERVE
 
-# In a pid namespace of its own: what the fuzzer makes up are pids, and a service of root's would inject into whatever has them. The fuzzer itself
-# stays outside of it, or it may ask for a pause of its own process.
+# In a pid namespace of its own: what the fuzzer makes up are pids, and a service of root's would inject into whatever
+# has them. The fuzzer itself stays outside of it, or it may ask for a pause of its own process.
 FUZZED = r"""
 mount -t proc proc /proc
 "$2" -c 'import time
@@ -33,11 +33,14 @@ def test_schemathesis_finds_nothing(tmp_path, soak):
     if not st.exists():
         pytest.skip("schemathesis is not installed: scripts/setup.sh test")
     seconds = "60" if soak else "15"
-    service = subprocess.Popen(["unshare", "-fpm", "--kill-child", "sh", "-c", FUZZED, "fuzz", tmp_path, sys.executable, PROGRAM], stdout=subprocess.PIPE, text=True)
+    service = subprocess.Popen(["unshare", "-fpm", "--kill-child", "sh", "-c", FUZZED, "fuzz", tmp_path, sys.executable,
+                                PROGRAM], stdout=subprocess.PIPE, text=True)
     try:
         url, _, token = service.stdout.readline().strip().partition("/?token=")
-        done = subprocess.run([st, "--config-file", Path(__file__).with_name("schemathesis.toml"), "run", f"{url}/openapi.json", "-H", f"Authorization: Bearer {token}",
-                               "--checks", "all", "-n", "20", "--workers", "1", "--exclude-path", "/api/v1/events", "--request-timeout", "5", "--max-time", seconds],
+        done = subprocess.run([st, "--config-file", Path(__file__).with_name("schemathesis.toml"), "run",
+                               f"{url}/openapi.json", "-H", f"Authorization: Bearer {token}",
+                               "--checks", "all", "-n", "20", "--workers", "1", "--exclude-path", "/api/v1/events",
+                               "--request-timeout", "5", "--max-time", seconds],
                               capture_output=True, text=True, timeout=float(seconds) + 120, cwd=tmp_path)
         assert service.poll() is None, "the service has ended"
     finally:
@@ -67,7 +70,8 @@ asyncio.run(main(*sys.argv[1:]))
 def test_the_client_of_the_model_context_protocol(served, job):
     if not importlib.util.find_spec("mcp"):
         pytest.skip("mcp is not installed: scripts/setup.sh test")
-    done = subprocess.run([sys.executable, "-c", CLIENT, f"http://{served.address}/mcp", served.token, str(job.pid)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", CLIENT, f"http://{served.address}/mcp", served.token, str(job.pid)],
+                          capture_output=True, text=True, timeout=60)
     assert done.stdout == "True\nTrue\n", done.stderr
 
 
@@ -75,7 +79,8 @@ def test_go_reads_the_profile(served, job, tmp_path):
     if not shutil.which("go"):
         pytest.skip("Go is not installed")
     url = f"http://any:{served.token}@{served.address}/debug/pprof/profile?seconds=1&target={job.pid}&idle=1"
-    done = subprocess.run(["go", "tool", "pprof", "-top", url], capture_output=True, text=True, timeout=60, cwd=tmp_path, env={**os.environ, "PPROF_TMPDIR": str(tmp_path)})
+    done = subprocess.run(["go", "tool", "pprof", "-top", url], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path, env={**os.environ, "PPROF_TMPDIR": str(tmp_path)})
     assert done.returncode == 0 and "train" in done.stdout, done.stderr
 
 
@@ -83,8 +88,10 @@ def test_curl_gets_what_the_docs_say(served, job, tmp_path):
     if not shutil.which("curl"):
         pytest.skip("curl is not installed")
     def curl(*words):
-        return subprocess.run(["curl", "-sS", "-H", f"Authorization: Bearer {served.token}", *words], capture_output=True, text=True, timeout=30, check=True).stdout
+        return subprocess.run(["curl", "-sS", "-H", f"Authorization: Bearer {served.token}", *words],
+                              capture_output=True, text=True, timeout=30, check=True).stdout
     assert job.pid in [row["pid"] for row in json.loads(curl(f"http://{served.address}/api/v1/targets"))]
     assert curl("-d", "SELECT 1 AS a", f"http://{served.address}/api/v1/query?format=csv") == "a\n1\n"
     assert curl(f"http://{served.address}/flamegraph?target={job.pid}&seconds=0.3&idle").rstrip().endswith("</svg>")
-    assert json.loads(curl("--unix-socket", os.path.relpath(served.folder / "probing-serve/socket"), "http://localhost/api/v1/targets"))
+    assert json.loads(curl("--unix-socket", os.path.relpath(served.folder / "probing-serve/socket"),
+                           "http://localhost/api/v1/targets"))

@@ -37,7 +37,8 @@ def test_an_object_a_log_point_and_a_debugger(served):
 
         place = json.loads(probe("-t", job.pid, "backtrace", "--json").stdout)[0]["threads"][0]["frames"]
         [frame] = [frame for frame in place if frame["function"] == "train"]
-        assert served.ask(f"{at}/breakpoints?log=loss%3D%7Bloss%7D", body=f"{frame['file']}:{frame['first_line'] + 3} if step > 0")[0] == 200
+        assert served.ask(f"{at}/breakpoints?log=loss%3D%7Bloss%7D",
+                          body=f"{frame['file']}:{frame['first_line'] + 3} if step > 0")[0] == 200
         [point] = served.json(f"{at}/breakpoints")
         assert (point["action"], point["condition"]) == ("log", "step > 0")
         assert served.ask(f"{at}/breakpoints/stop", body="1")[0] == 200 and served.json(f"{at}/breakpoints") == []
@@ -53,5 +54,6 @@ def test_an_object_a_log_point_and_a_debugger(served):
 def test_a_service_that_only_reads_lists_and_sets_nothing(tmp_path):
     with jobs.python() as job, service(tmp_path / "r", "--read-only") as s:
         assert s.json(f"/api/v1/targets/{job.pid}/breakpoints") == []
-        assert [s.ask(f"/api/v1/targets/{job.pid}/{what}", body="x")[0] for what in ("inspect", "breakpoints/stop", "pause", "continue", "debug", "debug/stop")] == [404] * 6
+        assert [s.ask(f"/api/v1/targets/{job.pid}/{what}", body="x")[0]
+                for what in ("inspect", "breakpoints/stop", "pause", "continue", "debug", "debug/stop")] == [404] * 6
         assert s.ask(f"/api/v1/targets/{job.pid}/breakpoints", body="x.py:1")[0] == 405

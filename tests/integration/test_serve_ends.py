@@ -1,4 +1,5 @@
-"""Ends and starts of the service and of recorders: on kernels without pidfd_open, with SIGCHLD ignored, and right after a kill."""
+"""Ends and starts of the service and of recorders: on kernels without pidfd_open, with SIGCHLD ignored, and right after
+a kill."""
 import fcntl
 import os
 import re
@@ -22,7 +23,8 @@ pytestmark = NEEDS_SERVE
 def old_kernel(tmp_path_factory):
     """Words that run a command without pidfd_open: as before Linux 5.3, and as in a container that refuses it."""
     out = tmp_path_factory.mktemp("refuse") / "refuse"
-    subprocess.run([shutil.which("gcc") or shutil.which("cc"), "-O1", "-D_GNU_SOURCE", Path(__file__).parent / "targets/refuse.c", "-o", out], check=True)
+    subprocess.run([shutil.which("gcc") or shutil.which("cc"), "-O1", "-D_GNU_SOURCE",
+                    Path(__file__).parent / "targets/refuse.c", "-o", out], check=True)
     return {error: [str(out), f"pidfd_open={error}", "--", str(PROGRAM)] for error in ("ENOSYS", "EPERM")}
 
 
@@ -78,7 +80,8 @@ def test_a_recorder_ends_without_pidfds(old_kernel):
     with jobs.python() as job:
         done = probe("-t", job.pid, "record", "--background")
         recorder = int(re.search(r"kill (\d+)", done.stdout)[1])
-        stopped = subprocess.run([*old_kernel["EPERM"], "-t", str(job.pid), "record", "--stop"], capture_output=True, text=True, timeout=30)
+        stopped = subprocess.run([*old_kernel["EPERM"], "-t", str(job.pid), "record", "--stop"], capture_output=True,
+                                 text=True, timeout=30)
         assert stopped.returncode == 0 and stopped.stdout.endswith(": ended\n"), stopped.stderr
         assert is_gone(recorder)
 
@@ -88,7 +91,8 @@ def test_a_service_without_pidfds_answers_and_passes_commands_on(old_kernel, tmp
         assert s.json("/api/v1/query", body="SELECT 1 AS a") == [{"a": 1}]
         for words, status in ((["eval", "rate"], 0), (["eval", "1/0"], 1)):
             here, there = probe("-t", job.pid, *words), s.run(*words, target=f"/{job.pid}")
-            assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr) and there.returncode == status
+            assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
+            assert there.returncode == status
         assert stop([str(PROGRAM)], s.env).returncode == 0 and is_gone(pid)
 
 
@@ -110,9 +114,13 @@ def test_with_sigchld_ignored_the_service_has_the_status_of_its_commands(tmp_pat
 def test_with_sigchld_ignored_commands_have_the_status_of_their_children(tmp_path):
     (tmp_path / "train.py").write_text(jobs.TRAINING)
     word = f"of-{tmp_path.name}"
-    run = lambda *words: subprocess.run([PROGRAM, *words], preexec_fn=ignore_children, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    run = lambda *words: subprocess.run([PROGRAM, *words], preexec_fn=ignore_children,
+                                        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}, capture_output=True,
+                                        text=True, timeout=60)
     tmp_path.chmod(0o700)
-    with jobs.start(sys.executable, tmp_path / "train.py", word, ready="ready") as one, jobs.start(sys.executable, tmp_path / "train.py", word, ready="ready") as two:
+    with jobs.start(sys.executable, tmp_path / "train.py", word,
+                    ready="ready") as one, jobs.start(sys.executable, tmp_path / "train.py", word,
+                                                      ready="ready") as two:
         done = run("query", "SELECT 1 AS a")  # which starts a worker of its own
         assert done.returncode == 0 and "1" in done.stdout, done.stderr
         both = run("-t", word, "--all", "eval", "1 + 1")
@@ -123,7 +131,8 @@ def test_with_sigchld_ignored_commands_have_the_status_of_their_children(tmp_pat
 
 @pytest.mark.parametrize("ignored", [True, False])
 def test_a_launched_program_has_sigchld_as_its_caller_left_it(ignored):
-    done = subprocess.run([PROGRAM, "launch", "--", sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN)"],
+    done = subprocess.run([PROGRAM, "launch", "--", sys.executable, "-c",
+                           "import signal; print(signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN)"],
                           preexec_fn=ignore_children if ignored else None, capture_output=True, text=True, timeout=60)
     assert done.stdout == f"{ignored}\n", done.stderr
 
@@ -137,13 +146,16 @@ def test_the_next_service_starts_right_after_a_kill(tmp_path):
     services, asking = [], []
     try:
         for i in range(30):
-            process = subprocess.Popen([PROGRAM, "serve"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen([PROGRAM, "serve"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       text=True)
             services.append(process)
             line = process.stdout.readline()
             assert line, f"start {i}: {process.stderr.read()}"
             if i % 3 == 0:
                 s = Service(process, tmp_path / "r", line)
-                asking.append(subprocess.Popen([PROGRAM, "-t", s.address, "query", "SELECT count(*) FROM range(100000000000) a"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+                asking.append(subprocess.Popen([PROGRAM, "-t", s.address, "query",
+                                                "SELECT count(*) FROM range(100000000000) a"], env=env,
+                                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             process.kill()
     finally:
         for process in services + asking:
@@ -156,7 +168,9 @@ def test_a_service_that_does_not_answer_is_said_by_its_pid(tmp_path):
         os.kill(pid, signal.SIGSTOP)
         began = time.monotonic()
         second = subprocess.run([PROGRAM, "serve"], env=s.env, capture_output=True, text=True, timeout=20)
-        assert second.returncode == 1 and f"does not answer: process {pid}" in second.stderr and time.monotonic() - began < 5
+        assert second.returncode == 1
+        assert f"does not answer: process {pid}" in second.stderr
+        assert time.monotonic() - began < 5
         os.kill(pid, signal.SIGCONT)
         began = time.monotonic()
         second = subprocess.run([PROGRAM, "serve"], env=s.env, capture_output=True, text=True, timeout=20)
@@ -167,18 +181,21 @@ def test_of_two_that_look_for_a_killed_service_neither_finds_the_other(tmp_path)
     """The pid that a killed service has left may be another process's by now."""
     with started(tmp_path / "r", [str(PROGRAM)]) as (s, pid):
         os.kill(pid, signal.SIGKILL)
-        jobs.wait_until(lambda: is_gone(pid) and len(os.listdir(f"/proc/{pid}/task")) == 1, what="the end of the service, of all its threads")
+        jobs.wait_until(lambda: is_gone(pid) and len(os.listdir(f"/proc/{pid}/task")) == 1,
+                        what="the end of the service, of all its threads")
         with open(tmp_path / "r/probing-serve/lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # as the other one has it for a moment
             for words in ("--status", "--stop"):
                 done = subprocess.run([PROGRAM, "serve", words], env=s.env, capture_output=True, text=True, timeout=20)
-                assert (done.returncode, done.stdout) == (1, "") and "no service of yours runs here" in done.stderr, done
+                assert (done.returncode, done.stdout) == (1, ""), done
+                assert "no service of yours runs here" in done.stderr, done
 
 
 def test_of_two_starts_at_once_one_serves(tmp_path):
     (tmp_path / "r").mkdir(mode=0o700)
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r")}
-    both = [subprocess.Popen([PROGRAM, "serve", "--background"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [subprocess.Popen([PROGRAM, "serve", "--background"], env=env, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=20) for process in both]
     try:
         assert sorted(process.returncode for process in both) == [0, 1]

@@ -28,8 +28,11 @@ def test_systemd_takes_the_unit(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed")
     unit = tmp_path / "probing.service"
-    unit.write_text((EXAMPLES / "probing.service").read_text().replace("/usr/bin/env probing", str(PROGRAM)).replace("Documentation=man:probing(1)\n", ""))
-    done = subprocess.run(["systemd-analyze", "verify", "--user", unit], capture_output=True, text=True, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
+    unit.write_text((EXAMPLES / "probing.service").read_text().replace("/usr/bin/env probing",
+                                                                       str(PROGRAM)).replace(
+                                                                           "Documentation=man:probing(1)\n", ""))
+    done = subprocess.run(["systemd-analyze", "verify", "--user", unit], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
     if re.search(r"Failed to (connect|initialize|get|lookup)", done.stderr):
         pytest.skip(f"systemd-analyze cannot work here: {done.stderr.strip()[:200]}")
     assert done.returncode == 0 and "probing.service" not in done.stderr, done.stderr
@@ -42,6 +45,7 @@ def test_the_pod_shares_processes_and_keeps_the_token_secret():
     secret, pod = yaml.safe_load_all((EXAMPLES / "sidecar.yaml").read_text())
     assert pod["spec"]["shareProcessNamespace"] is True and len(secret["stringData"]["token"]) == 64
     probing = pod["spec"]["containers"][1]
-    assert probing["securityContext"]["capabilities"]["add"] == ["SYS_PTRACE"] and "--token-file" in " ".join(probing["command"])
+    assert probing["securityContext"]["capabilities"]["add"] == ["SYS_PTRACE"]
+    assert "--token-file" in " ".join(probing["command"])
     assert [volume["secret"]["defaultMode"] for volume in pod["spec"]["volumes"] if "secret" in volume] == [0o400]
     assert {mount["name"] for mount in probing["volumeMounts"]} == {volume["name"] for volume in pod["spec"]["volumes"]}

@@ -36,7 +36,8 @@ for line in sys.stdin:
 @contextmanager
 def holding(path, n, request, uid=OTHER):
     many = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-    with subprocess.Popen(["/usr/bin/python3", "-c", HOLDS, path, str(n), request], preexec_fn=many, user=uid, group=uid, extra_groups=[], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    with subprocess.Popen(["/usr/bin/python3", "-c", HOLDS, path, str(n), request], preexec_fn=many, user=uid,
+                          group=uid, extra_groups=[], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True, cwd="/") as holder:
         assert holder.stdout.readline() == "held\n"
         yield lambda: (holder.stdin.write("\n"), holder.stdin.flush(), int(holder.stdout.readline()))[2]
@@ -45,7 +46,8 @@ def holding(path, n, request, uid=OTHER):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with for_all() as folder, service(tmp_path_factory.mktemp("s") / "r", "--socket", str(folder / "socket"), program=folder / "probing/bin/probing") as s:
+    with for_all() as folder, service(tmp_path_factory.mktemp("s") / "r", "--socket", str(folder / "socket"),
+                                      program=folder / "probing/bin/probing") as s:
         yield s, str(folder / "socket")
 
 
@@ -61,7 +63,9 @@ def test_long_queries_of_one_user_leave_queries_to_others(shared):
 
 
 @NEEDS_ROOT
-@pytest.mark.parametrize("request_text", ["", "GET / HTTP/1.1\r\nX", "GET /api/v1/events?topics=now HTTP/1.1\r\nHost: localhost\r\n\r\n"], ids=["idle", "half-sent", "busy"])
+@pytest.mark.parametrize("request_text", ["", "GET / HTTP/1.1\r\nX", "GET /api/v1/events?topics=now HTTP/1.1\r\n"
+                                                                     "Host: localhost\r\n\r\n"],
+                         ids=["idle", "half-sent", "busy"])
 def test_connections_of_one_user_leave_some_to_others(shared, request_text):
     _, path = shared
     with socket.socket(socket.AF_UNIX) as before, holding(path, 1100, request_text) as count_closed:
@@ -87,7 +91,9 @@ def test_half_sent_requests_without_a_token_keep_nobody_out(tmp_path):
 def test_headers_that_do_not_come_end_the_connection(tmp_path):
     """Also where a byte comes now and then; a client that waits between two requests may wait."""
     with service(tmp_path / "r") as s:
-        with socket.create_connection((s.host, s.port)) as slow, socket.create_connection((s.host, s.port)) as between, socket.create_connection((s.host, s.port)) as line:
+        at = (s.host, s.port)
+        with socket.create_connection(at) as slow, socket.create_connection(at) as between, \
+                socket.create_connection(at) as line:
             request = f"GET /health HTTP/1.1\r\nHost: {s.address}\r\n\r\n".encode()
             between.sendall(request)
             between.recv(4096)

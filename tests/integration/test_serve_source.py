@@ -22,7 +22,8 @@ def test_files_are_those_of_its_stacks_alone(served, job):
         assert served.ask(f"{where}{asked}")[0] == 400, asked
 
 
-# Serves a file system in a thread and namespace of its own, in which opening and listing work and no read is ever answered.
+# Serves a file system in a thread and namespace of its own, in which opening and listing work and no read is ever
+# answered.
 HANGING_MOUNT = """
 import ctypes, os, struct, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -60,11 +61,13 @@ defined(folder + "/hangs.py")(lambda: defined(folder + ".pipe")(stay))
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="needs root and FUSE, for a mount that hangs")
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists(
+    "/dev/fuse"), reason="needs root and FUSE, for a mount that hangs")
 def test_a_file_that_cannot_be_read_holds_up_nobody(served, tmp_path):
     (tmp_path / "mount").mkdir()
     os.mkfifo(tmp_path / "mount.pipe")
-    with jobs.python(HANGING_MOUNT, env={**os.environ, "FOLDER": str(tmp_path / "mount")}) as one, ThreadPoolExecutor() as pool:
+    with jobs.python(HANGING_MOUNT, env={**os.environ,
+                                         "FOLDER": str(tmp_path / "mount")}) as one, ThreadPoolExecutor() as pool:
         def ask(file):
             began = time.monotonic()
             status, _, body = served.ask(f"/api/v1/targets/{one.pid}/source?path={tmp_path}/{file}")

@@ -1,4 +1,5 @@
-"""-t HOST:PORT: which process that is, in every form for every command; where the token goes; sampling that curl looks at."""
+"""-t HOST:PORT: which process that is, in every form for every command; where the token goes; sampling that curl looks
+at."""
 import os
 import re
 import socket
@@ -64,7 +65,8 @@ COMMANDS = [
     (["eval", "rate * 4"], None, r"^1\.0$"),
     (["execute", "{folder}/code.py"], None, r"^it is 0\.25$"),
     (["execute", "import traceback;traceback.print_stack()"], None, r"File"),
-    (["query", "--format", "csv", "SELECT DISTINCT func FROM python.backtrace WHERE func = '<module>'"], None, r"^func\n<module>$"),
+    (["query", "--format", "csv", "SELECT DISTINCT func FROM python.backtrace WHERE func = '<module>'"], None,
+     r"^func\n<module>$"),
     (["memory"], None, r"in RAM +[\d.]+ MB"),
     (["config"], None, r"probing\.sample_rate"),
     (["config", "probing.sample_rate=0.05"], None, r"0\.05"),
@@ -83,8 +85,8 @@ COMMANDS = [
     (["pprof", "--stop"], None, r"ended"),
     (["detach"], None, r""),
 ]
-FORMS = {"pid": ["{pid}"], "-t pid": ["-t", "{pid}"], "host:port": ["{at}"], "-t host:port": ["-t", "{at}"], "-t host:port/pid": ["-t", "{at}/{pid}"],
-         "-t http://": ["-t", "http://{at}"]}
+FORMS = {"pid": ["{pid}"], "-t pid": ["-t", "{pid}"], "host:port": ["{at}"], "-t host:port": ["-t", "{at}"],
+         "-t host:port/pid": ["-t", "{at}/{pid}"], "-t http://": ["-t", "http://{at}"]}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -94,7 +96,8 @@ def test_every_form_of_a_target_works_for_every_command(about, form, tmp_path):
     facts = {"pid": job.pid, "at": s.address, "folder": tmp_path}
     for words, given, expected in COMMANDS:
         line = [word.format(**facts) for word in FORMS[form] + words]
-        done = subprocess.run([PROGRAM, *line], env=s.env, input=given or "", capture_output=True, text=True, timeout=60)
+        done = subprocess.run([PROGRAM, *line], env=s.env, input=given or "", capture_output=True, text=True,
+                              timeout=60)
         said = done.stdout + (done.stderr if words[0] == "execute" else "")
         assert done.returncode == 0, (line, done.stderr)
         assert re.search(expected.format(**facts), said, re.M), (line, done.stdout, done.stderr)
@@ -106,10 +109,12 @@ def test_every_form_of_a_target_works_for_every_command(about, form, tmp_path):
 def test_a_flame_graph_that_is_given_no_name_appears_here_under_the_one_that_is_printed(about, form, tmp_path):
     job, s = about
     line = [word.format(pid=job.pid, at=s.address) for word in FORMS[form]]
-    done = subprocess.run([PROGRAM, *line, "flamegraph", "-d", "300ms"], env=s.env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROGRAM, *line, "flamegraph", "-d", "300ms"], env=s.env, cwd=tmp_path, capture_output=True,
+                          text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     [file] = tmp_path.iterdir()
-    assert re.fullmatch(r"flame-[\w.-]+\.svg", file.name) and done.stdout.startswith(file.name + ": "), (file, done.stdout)
+    assert re.fullmatch(r"flame-[\w.-]+\.svg", file.name), (file, done.stdout)
+    assert done.stdout.startswith(file.name + ": "), (file, done.stdout)
     assert "long" in "".join(xml.etree.ElementTree.parse(file).getroot().itertext())
 
 
@@ -119,7 +124,8 @@ def test_the_address_that_a_service_prints_is_a_target(about):
     assert (done.returncode, done.stdout) == (0, "0.25\n"), done.stderr
     done = probe("-t", f"http://{s.address}/{job.pid}?token={s.token}", "eval", "rate")
     assert (done.returncode, done.stdout) == (0, "0.25\n"), done.stderr
-    for target, said in ((f"https://{s.address}", "speaks no TLS"), ("127.0.0.1:99999", "no port 99999"), ("127.0.0.1:0", "no port 0")):
+    for target, said in ((f"https://{s.address}", "speaks no TLS"), ("127.0.0.1:99999", "no port 99999"),
+                         ("127.0.0.1:0", "no port 0")):
         refused = probe("-t", target, "eval", "rate", env=s.env)
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
 
@@ -135,11 +141,14 @@ def test_without_a_process_of_its_own_the_only_one_is_meant(tmp_path):
 def test_of_several_processes_each_is_named_to_be_copied(tmp_path):
     with cluster_kit.nodes(1, 2, tmp_path) as node:
         there = ["--token-file", node.token]
-        for words in (["eval", "rank"], ["backtrace"], ["repl"], ["record"], ["flamegraph", "-d", "1"], ["query", "SELECT * FROM python.torch_trace"],
+        for words in (["eval", "rank"], ["backtrace"], ["repl"], ["record"], ["flamegraph", "-d", "1"],
+                      ["query", "SELECT * FROM python.torch_trace"],
                       ["query", "SELECT max(step) FROM training_logs -- of it"], ["query", "FROM memory_usage"]):
             done = probe("-t", node.addresses[0], *words, *there)
             named = re.findall(r"-t (\S+:\d+/\d+)", done.stderr)
-            assert done.returncode == 2 and not done.stdout and "which process?" in done.stderr, (words, done.stdout, done.stderr)
+            assert done.returncode == 2, (words, done.stdout, done.stderr)
+            assert not done.stdout, (words, done.stdout, done.stderr)
+            assert "which process?" in done.stderr, (words, done.stdout, done.stderr)
             assert len(named) == 2 and all(each.startswith(node.addresses[0]) for each in named), done.stderr
         assert sorted(probe("-t", each, "eval", "rank", *there).stdout for each in named) == ["0\n", "1\n"]
         # What is about no process needs none.
@@ -174,8 +183,8 @@ def without_token(monkeypatch):
 
 def test_the_own_token_goes_to_no_other_port(tmp_path, without_token):
     with service(tmp_path / "r") as s:
-        for family, address, host in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET, "127.0.0.1", "localhost"),
-                                      (socket.AF_INET6, "::1", "[::1]")):
+        for family, address, host in ((socket.AF_INET, "127.0.0.1", "127.0.0.1"),
+                                      (socket.AF_INET, "127.0.0.1", "localhost"), (socket.AF_INET6, "::1", "[::1]")):
             with listener(family, address) as (port, got):
                 assert probe("-t", f"{host}:{port}", "list", env=s.env).returncode == 1
                 if host != "localhost":
@@ -194,7 +203,8 @@ def test_the_own_token_goes_not_to_whoever_has_the_port_afterwards(tmp_path, wit
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.1", s.port))
         server.listen()
-        tool = subprocess.Popen([PROGRAM, "-t", s.address, "list"], env=s.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        tool = subprocess.Popen([PROGRAM, "-t", s.address, "list"], env=s.env, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
         client, _ = server.accept()
         with client:
             got = client.recv(65536).decode()
@@ -213,9 +223,10 @@ def test_another_users_folder_is_no_service_of_ones_own(tmp_path, without_token,
         theirs = socket.socket(socket.AF_UNIX)
         monkeypatch.chdir(folder)  # its whole name is too long
         theirs.bind("socket")
-        listens = f"import socket, time; s = socket.socket(fileno={theirs.fileno()}); s.listen(); print('ready', flush=True); time.sleep(60)"
-        other = subprocess.Popen(["/usr/bin/python3", "-c", listens], user=65534, group=65534, extra_groups=[], pass_fds=[theirs.fileno()], cwd="/",
-                                 stdout=subprocess.PIPE)
+        listens = (f"import socket, time; s = socket.socket(fileno={theirs.fileno()}); s.listen(); print('ready', "
+                   f"flush=True); time.sleep(60)")
+        other = subprocess.Popen(["/usr/bin/python3", "-c", listens], user=65534, group=65534, extra_groups=[],
+                                 pass_fds=[theirs.fileno()], cwd="/", stdout=subprocess.PIPE)
         try:
             assert other.stdout.readline() == b"ready\n"
             done = probe("-t", f"127.0.0.1:{port}", "list", env=s.env)
@@ -246,7 +257,8 @@ def picture(line, folder, env):
 
 def shares(text):
     """The percentages of the functions in the titles of a flame graph."""
-    return {name: float(share) for name, share in re.findall(r"\b(long|short|work) \([^)]*\)[^%]*?([\d.]+)% of all", text)}
+    return {name: float(share) for name, share in re.findall(r"\b(long|short|work) \([^)]*\)[^%]*?([\d.]+)% of all",
+                                                             text)}
 
 
 def test_the_line_that_pprof_prints_gets_what_was_sampled_since(tmp_path):
@@ -276,7 +288,8 @@ def test_the_line_that_pprof_prints_gets_what_was_sampled_since(tmp_path):
 
 
 def recorders(pid):
-    return [line for line in probe(pid, "record", "--list", "--format", "csv").stdout.splitlines() if ",recording," in line]
+    return [line for line in probe(pid, "record", "--list", "--format", "csv").stdout.splitlines()
+            if ",recording," in line]
 
 
 def test_sampling_ends_with_its_time_and_with_the_process(tmp_path):
@@ -291,7 +304,8 @@ def test_sampling_ends_with_its_time_and_with_the_process(tmp_path):
             assert done.returncode == 0 and "minutes" not in done.stdout
             [row] = recorders(job.pid)
             recorder = int(row.split(",")[6])
-        jobs.wait_until(lambda: not os.path.exists(f"/proc/{recorder}"), 20, "the end of the sampler of a process that has ended")
+        jobs.wait_until(lambda: not os.path.exists(
+            f"/proc/{recorder}"), 20, "the end of the sampler of a process that has ended")
     finally:
         subprocess.run([PROGRAM, "serve", "--stop"], env=env, timeout=20)
 
@@ -306,21 +320,27 @@ def test_inject_begins_the_sampling_too(tmp_path):
 
 def test_what_fails_is_a_picture_where_one_was_asked_for(tmp_path):
     with service(tmp_path / "r") as s:
-        for path, token, status, said in (("/flamegraph", False, 401, "a token is needed"), ("/flamegraph?format=svg", False, 401, "a token"),
-                                          ("/flamegraph", True, 400, "which process?"), ("/flamegraph?target=99999999", True, 422, "there is no process"),
+        for path, token, status, said in (("/flamegraph", False, 401, "a token is needed"),
+                                          ("/flamegraph?format=svg", False, 401, "a token"),
+                                          ("/flamegraph", True, 400, "which process?"),
+                                          ("/flamegraph?target=99999999", True, 422, "there is no process"),
                                           ("/api/v1/targets/99999999/profile", True, 404, "there is no process"),
-                                          ("/flamegraph?target=<b>%26\x1b", True, 422, "'<b>&"), ("/flamegraph?target=1&nonsense=1", True, 400, "no argument")):
-            got, headers, body = s.ask(urllib.parse.quote(path, safe="/?=&<>%"), token=token, headers={"Accept": "*/*"})  # as curl does
+                                          ("/flamegraph?target=<b>%26\x1b", True, 422, "'<b>&"),
+                                          ("/flamegraph?target=1&nonsense=1", True, 400, "no argument")):
+            # as curl does
+            got, headers, body = s.ask(urllib.parse.quote(path, safe="/?=&<>%"), token=token, headers={"Accept": "*/*"})
             assert (got, headers["Content-Type"]) == (status, "image/svg+xml"), (path, got, body)
             texts = " ".join(each.text for each in xml.etree.ElementTree.fromstring(body).iter(SVG + "text"))
             assert said in texts and str(status) in texts, (path, texts)
-        for path, headers in (("/flamegraph?format=folded", {}), ("/api/v1/targets", {}), ("/flamegraph", {"Accept": "application/json"}), ("/flamegraph", {})):
+        for path, headers in (("/flamegraph?format=folded", {}), ("/api/v1/targets", {}),
+                              ("/flamegraph", {"Accept": "application/json"}), ("/flamegraph", {})):
             assert s.ask(path, token=False, headers=headers)[1]["Content-Type"] == "application/json"
 
 
 # --- an address that cannot be ---
 
-@pytest.mark.parametrize("address, said", [("foo:bar", "no address"), ("127.0.0.1:99999", "65535"), ("no.such.host.invalid:80", "no address"), ("-1", "")])
+@pytest.mark.parametrize("address, said", [("foo:bar", "no address"), ("127.0.0.1:99999", "65535"),
+                                           ("no.such.host.invalid:80", "no address"), ("-1", "")])
 def test_an_address_that_is_none_is_an_error_before_anything_is_done(tmp_path, address, said):
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     with jobs.python() as job:
@@ -336,7 +356,9 @@ def test_a_second_address_is_an_error_and_the_same_one_is_none(about):
     with jobs.python() as other, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         done = probe(other.pid, "inject", "-b", "-a", "127.0.0.1:%d" % free.getsockname()[1], env=s.env)
-        assert done.returncode == 1 and f"runs already, at http://{s.address}" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert done.returncode == 1, done.stderr
+        assert f"runs already, at http://{s.address}" in done.stderr, done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
         assert "probing" not in " ".join(other.threads())
         for same in (s.address, str(s.port), f"localhost:{s.port}", "127.0.0.1", "127.0.0.1:0"):
             done = probe(other.pid, "inject", "-b", "-a", same, env=s.env)

@@ -1,5 +1,5 @@
-"""probing serve keeps watch: every process that it serves is recorded and archived. In a pid namespace of its own, since it would record
-the jobs of other tests too."""
+"""probing serve keeps watch: every process that it serves is recorded and archived. In a pid namespace of its own,
+since it would record the jobs of other tests too."""
 import os
 import subprocess
 import sys
@@ -51,13 +51,16 @@ print("watched", flush=True)
 
 
 def test_all_processes_are_recorded_whenever_they_come_and_nothing_is_lost(tmp_path):
-    done = subprocess.run(["unshare", "-fpm", "--kill-child", "sh", "-c", 'mount -t proc proc /proc && exec "$@"', "sh", sys.executable, "-c", INSIDE, tmp_path],
-                          env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parent.parent}"}, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(["unshare", "-fpm", "--kill-child", "sh", "-c", 'mount -t proc proc /proc && exec "$@"', "sh",
+                           sys.executable, "-c", INSIDE, tmp_path],
+                          env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parent.parent}"},
+                          capture_output=True, text=True, timeout=150)
     assert done.stdout.endswith("watched\n"), done.stdout[-2000:] + done.stderr[-4000:]
 
 
 def test_options_that_make_no_sense_are_refused():
     from jobs import probe
-    for words in (["--record", "often"], ["--record", "0"], ["--watchdog", "60s"], ["--retention", "3"], ["--record", "1", "--watchdog", "soon"]):
+    for words in (["--record", "often"], ["--record", "0"], ["--watchdog", "60s"], ["--retention", "3"],
+                  ["--record", "1", "--watchdog", "soon"]):
         done = probe("serve", *words)
         assert done.returncode == 2 and "--" in done.stderr, words

@@ -1,4 +1,5 @@
-"""Ctrl-C, and what other signal handlers of the program raise, while its main thread is held at a prompt: the program gets it, and nothing of ours."""
+"""Ctrl-C, and what other signal handlers of the program raise, while its main thread is held at a prompt: the program
+gets it, and nothing of ours."""
 import os
 import re
 import signal
@@ -38,7 +39,8 @@ kept = signal.getsignal(signal.SIGTERM) is preempt and signal.getsignal(signal.S
 print("END", end, kept, seen, flush=True)
 """
 TYPED = {"waiting": None, "runs": "for i in range(1000): __import__('time').sleep(0.01)",
-         "catches": "exec('try:\\n for i in range(300): __import__(\"time\").sleep(0.01)\\nexcept BaseException: pass')", "raises": "raise KeyboardInterrupt"}
+         "catches": "exec('try:\\n for i in range(300): __import__(\"time\").sleep(0.01)\\nexcept "
+                    "BaseException: pass')", "raises": "raise KeyboardInterrupt"}
 
 
 def connect(command):
@@ -70,11 +72,16 @@ def end_of(job):
 def test_the_program_gets_it(python, held, typed):
     if version_of_any(python) == (3, 6) and held == "pause":
         pytest.skip("3.6 runs no handler while a pending call does: the signal comes after the pause")
-    number, name = ((signal.SIGINT, "KeyboardInterrupt") if typed in ("waiting", "raises") else (signal.SIGTERM, "Preempted"))
+    number, name = ((signal.SIGINT, "KeyboardInterrupt") if typed in ("waiting", "raises")
+                    else (signal.SIGTERM, "Preempted"))
     with program(python, PROGRAM) as job:
-        script = getattr(job, "script", None) or re.search(r"(\S+\.py)", " ".join(open(f"/proc/{job.pid}/cmdline").read().split("\0"))).group(1)
+        script = getattr(job, "script", None) or re.search(r"(\S+\.py)",
+                                                           " ".join(open(f"/proc/{job.pid}/cmdline").read().split(
+                                                               "\0"))).group(1)
         line = PROGRAM.splitlines().index("        n += 1") + 1
-        done = probe("-t", job.pid, "pause", "--limit", "30s") if held == "pause" else probe("-t", job.pid, "break", f"{os.path.basename(script)}:{line}", "--limit", "30s")
+        done = probe("-t", job.pid, "pause", "--limit",
+                     "30s") if held == "pause" else probe("-t", job.pid, "break", f"{os.path.basename(script)}:{line}",
+                                                          "--limit", "30s")
         assert done.returncode == 0, done.stderr
         with connect(done) as client:
             read_until(client, b"(work) ")
@@ -90,7 +97,9 @@ def test_the_program_gets_it(python, held, typed):
 
 
 def test_it_ends_a_thread_that_catch_holds():
-    code = PROGRAM.replace('return "ran to the end"', '').replace("range(2000)", "range(100)").replace("try:\n    end = work()", "work()\n1/0\ntry: pass")
+    code = PROGRAM.replace('return "ran to the end"',
+                           '').replace("range(2000)",
+                                       "range(100)").replace("try:\n    end = work()", "work()\n1/0\ntry: pass")
     with program(sys.executable, code) as job:
         done = probe("-t", job.pid, "catch", "--limit", "30s")
         jobs.wait_until(lambda: "ZeroDivisionError" in job.output, what="the failure")

@@ -43,8 +43,8 @@ UNDUMPABLE = "import ctypes, os\nos.setgid(65534); os.setuid(65534)\nassert ctyp
 
 
 def run(prefix, *words, program=jobs.PROGRAM):
-    return subprocess.run([*prefix, str(program), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          universal_newlines=True, timeout=60)
+    return subprocess.run([*prefix, str(program), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
 
 
 def stacks(prefix, pid, *options, **program):
@@ -54,14 +54,18 @@ def stacks(prefix, pid, *options, **program):
 
 
 def python_threads(process):
-    return [{key: t[key] for key in ("tid", "name", "gil", "syscall", "frames")} for t in process["threads"] if t["python"]]
+    return [{key: t[key] for key in ("tid", "name", "gil", "syscall", "frames")} for t in process["threads"]
+            if t["python"]]
 
 
 @EVERY
 def test_the_agent_reads_what_we_may_not(interpreter):
     with jobs.python(CODE, interpreter=interpreter) as job:
         done = run(POOR, "-t", job.pid, "backtrace")
-        assert done.returncode == 1 and "may not be read" in done.stderr and "agent" in done.stderr and done.stderr.count("\n") == 1
+        assert done.returncode == 1
+        assert "may not be read" in done.stderr
+        assert "agent" in done.stderr
+        assert done.stderr.count("\n") == 1
         assert probe(job.pid, "inject").returncode == 0
         outside = stacks([], job.pid, "--locals")
         through = stacks(POOR, job.pid, "--locals")
@@ -73,7 +77,8 @@ def test_the_agent_reads_what_we_may_not(interpreter):
 def test_everything_else_works_through_it_too():
     with jobs.python(CODE) as job:
         assert probe(job.pid, "inject").returncode == 0
-        frames = json.loads(run(POOR, "-t", job.pid, "query", "SELECT func, lineno FROM python.backtrace", "--format", "json").stdout)
+        frames = json.loads(run(POOR, "-t", job.pid, "query", "SELECT func, lineno FROM python.backtrace", "--format",
+                                "json").stdout)
         assert {"func": "worker", "lineno": 5} in frames
         # A thread that sleeps tells where it stands.
         native = stacks(POOR, job.pid, "--native")
@@ -87,7 +92,8 @@ def test_everything_else_works_through_it_too():
 
 
 def test_a_thread_that_runs_is_not_made_up():
-    code = CODE.replace('print("ready"', 'threading.Thread(target=lambda: [None for _ in iter(int, 1)], name="spinner", daemon=True).start()\nprint("ready"')
+    code = CODE.replace('print("ready"', 'threading.Thread(target=lambda: [None for _ in iter(int, 1)], '
+                                         'name="spinner", daemon=True).start()\nprint("ready"')
     with jobs.python(code) as job:
         assert probe(job.pid, "inject").returncode == 0
         for _ in range(5):
@@ -131,7 +137,8 @@ def pieces(*all):
 
 
 def test_what_is_asked_of_the_agent_never_brings_it_down():
-    """Requests with unmapped addresses, too many, too large, malformed: each gets an answer, and the process goes on."""
+    """Requests with unmapped addresses, too many, too large, malformed: each gets an answer, and the process goes
+    on."""
     with jobs.python(CODE) as job:
         assert probe(job.pid, "inject").returncode == 0
         directory = run_dir(job.pid)
@@ -146,14 +153,16 @@ def test_what_is_asked_of_the_agent_never_brings_it_down():
                 answer += client.recv(1 << 20)
             return struct.unpack("<H", answer[4:6])[0], answer[16:]
 
-        start, end = next((int(a, 16), int(b, 16)) for a, b in (line.split()[0].split("-") for line in Path(f"/proc/{job.pid}/maps").read_text().splitlines()))
+        start, end = next((int(a, 16), int(b, 16)) for a, b in (line.split()[0].split("-")
+                                                                for line in Path(
+                                                                    f"/proc/{job.pid}/maps").read_text().splitlines()))
         kind, answer = ask(7, pieces((start, 4), (start, 8)))
         assert kind == 65 and answer[8:] == b"\x7fELF\x7fELF\x02\x01\x01\x00"
         for nobody in (0, 8, 1 << 47, (1 << 64) - 4, (1 << 63)):
             assert ask(7, pieces((nobody, 64))) == (65, field(14, b""))
         assert ask(7, pieces((start, 4), (8, 4), (start, 4)))[1] == field(14, b"\x7fELF")
-        for wrong in (b"", field(13, b"x" * 15), pieces(*[(start, 1)] * 65), pieces((start, 65537)), pieces((start, (1 << 64) - 1)),
-                      pieces((start, 65536), (start, 1))):
+        for wrong in (b"", field(13, b"x" * 15), pieces(*[(start, 1)] * 65), pieces((start, 65537)),
+                      pieces((start, (1 << 64) - 1)), pieces((start, 65536), (start, 1))):
             assert ask(7, wrong)[0] == 66
         for offset in (0, 1 << 40, (1 << 64) - 1):
             assert ask(8, field(15, struct.pack("<Q", offset)))[0] == 65

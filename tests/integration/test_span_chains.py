@@ -1,4 +1,5 @@
-"""Spans of which one is around the other: that no order in which they begin, end and are suspended hangs the program, keeps memory or crashes."""
+"""Spans of which one is around the other: that no order in which they begin, end and are suspended hangs the program,
+keeps memory or crashes."""
 import os
 import subprocess
 
@@ -129,8 +130,10 @@ if contextvars:
 @pytest.mark.parametrize("code", [pytest.param(SCHEDULES, id="callbacks"), pytest.param(NEVER_LEFT, id="never-left")])
 @pytest.mark.parametrize("python", EACH)
 def test_spans_keep_no_others(python, code):
-    """A callback that schedules the next one has its span in the context of that; what a program enters and never leaves."""
-    done = subprocess.run([python, "-c", HEAD + code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, universal_newlines=True)
+    """A callback that schedules the next one has its span in the context of that; what a program enters and never
+    leaves."""
+    done = subprocess.run([python, "-c", HEAD + code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                          universal_newlines=True)
     assert done.returncode == 0, done.stdout[-500:]
 
 
@@ -172,8 +175,8 @@ def test_an_ended_span_is_around_what_it_started_and_nothing_else():
     assert not any(row["is_open"] for row in found)
 
 
-# Everything that can be done to a span, in an order that the seed decides, in contexts that are copied and in four threads. Without modules in C:
-# the free-threaded builds have none.
+# Everything that can be done to a span, in an order that the seed decides, in contexts that are copied and in four
+# threads. Without modules in C: the free-threaded builds have none.
 AT_RANDOM = """
 import gc, threading
 try:
@@ -237,7 +240,8 @@ def test_no_order_of_what_is_done_to_spans_hangs_or_keeps_them(python, tmp_path)
     script = tmp_path / "at_random.py"
     script.write_text(HEAD + "SEEDS = %r" % (list(range(20 if SOAK else 2)),) + AT_RANDOM)
     path = builds.path(python) / "trainer" if python in builds.FREE_THREADED else python
-    done = subprocess.run([path, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600 if SOAK else 60, universal_newlines=True)
+    done = subprocess.run([path, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600 if SOAK else 60,
+                          universal_newlines=True)
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout[-500:]
 
 

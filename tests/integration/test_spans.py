@@ -11,7 +11,8 @@ import pytest
 SOURCES = str(jobs.TOP / "python")
 HEAD = f"import sys; sys.path.insert(0, {SOURCES!r}); import probing\n"
 WITH_CONTEXTS = [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 7)]
-ENDS = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in sorted({interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1]})]
+ENDS = [pytest.param(path, id=interpreters.interpreter_id(path))
+        for path in sorted({interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1]})]
 
 
 def rows(target, sql):
@@ -22,11 +23,12 @@ def rows(target, sql):
 
 def run(python, code):
     """What a program recorded by the time it says so."""
-    with subprocess.Popen([python, "-c", HEAD + code + "\nprint('said', flush=True); sys.stdin.readline()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          universal_newlines=True) as job:
+    with subprocess.Popen([python, "-c", HEAD + code + "\nprint('said', flush=True); sys.stdin.readline()"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
         try:
             assert job.stdout.readline() == "said\n"
-            found = rows(job.pid, "SELECT name, span_id, parent_id, trace_id, phase, ended IS NULL AS is_open, error FROM python.trace_event")
+            found = rows(job.pid, "SELECT name, span_id, parent_id, trace_id, phase, ended IS NULL AS is_open, error "
+                                  "FROM python.trace_event")
         finally:
             job.kill()
     jobs.forget(job.pid)
@@ -50,7 +52,8 @@ with probing.span("train", phase="train", epoch=3):
 
 @pytest.mark.parametrize("python", ENDS)
 def test_what_a_hung_program_was_in_is_read_before_and_after_it_is_killed(python):
-    sql = ("SELECT name, phase, attributes, thread_id, (SELECT p.name FROM python.trace_event p WHERE p.span_id = t.parent_id) AS parent "
+    sql = ("SELECT name, phase, attributes, thread_id, (SELECT p.name FROM python.trace_event p WHERE p.span_id = "
+           "t.parent_id) AS parent "
            "FROM python.trace_event t WHERE ended IS NULL ORDER BY name")
     with subprocess.Popen([python, "-c", HUNG], stdout=subprocess.PIPE, universal_newlines=True) as job:
         try:
@@ -58,13 +61,15 @@ def test_what_a_hung_program_was_in_is_read_before_and_after_it_is_killed(python
             jobs.wait_until(lambda: len(rows(job.pid, sql)) == 3, what="the loader's span")
             live = rows(job.pid, sql)
             # What was recorded is copied for afterwards several times a second: until the copy has the last row.
-            seen = lambda: [path for root in ("/dev/shm", "/tmp", "/var/tmp") for path in jobs.Path(root).glob("probing-*/*-%d-*/arena" % job.pid)
+            seen = lambda: [path for root in ("/dev/shm", "/tmp", "/var/tmp")
+                            for path in jobs.Path(root).glob("probing-*/*-%d-*/arena" % job.pid)
                             if all(word in path.read_bytes() for word in (b'{"file":"a.bin"}', b'{"i":2}'))]
             jobs.wait_until(seen, what="the copy")
         finally:
             os.kill(job.pid, signal.SIGKILL)
     assert [(row["name"], row["phase"], row["parent"], json.loads(row["attributes"])) for row in live] == [
-        ("load", "data", None, {"file": "a.bin"}), ("step", "train", "train", {"i": 2}), ("train", "train", None, {"epoch": 3})]
+        ("load", "data", None, {"file": "a.bin"}), ("step", "train", "train", {"i": 2}),
+        ("train", "train", None, {"epoch": 3})]
     assert live[1]["thread_id"] == live[2]["thread_id"] == job.pid != live[0]["thread_id"]
     assert rows(job.pid, sql) == live
     jobs.forget(job.pid)
@@ -111,7 +116,8 @@ def test_generators_that_take_turns_are_not_in_each_others_spans(python):
     outer = by_name["outer"]["span_id"]
     assert [row["parent_id"] for row in counts] == [outer, outer] and not any(row["is_open"] for row in found)
     assert by_name["between"]["parent_id"] == by_name["after"]["parent_id"] == outer
-    assert (by_name["made x"]["parent_id"], by_name["made y"]["parent_id"]) == (counts[0]["span_id"], counts[0]["span_id"])
+    assert (by_name["made x"]["parent_id"],
+            by_name["made y"]["parent_id"]) == (counts[0]["span_id"], counts[0]["span_id"])
     assert by_name["made caught"]["parent_id"] == counts[1]["span_id"]
     assert by_name["alone"]["parent_id"] is None and by_name["alone too"]["parent_id"] is None
     assert counts[1]["error"] == "GeneratorExit" and counts[0]["error"] is None
@@ -157,7 +163,9 @@ def test_tasks_threads_and_asynchronous_generators_have_the_spans_around_them():
     assert [pair for pair in parents if pair[0] == "pages"] == [("pages", each) for each in reads]
     assert [pair for pair in parents if pair[0] == "page"] == [("page", "pages")] * 12
     assert [pair for pair in parents if pair[0] == "use"] == [("use", each) for each in reads for _ in range(3)]
-    assert ("in executor", "main") in parents and ("with its context", "main thread") in parents and ("main thread", None) in parents
+    assert ("in executor", "main") in parents
+    assert ("with its context", "main thread") in parents
+    assert ("main thread", None) in parents
     assert not any(row["is_open"] for row in found)
 
 
@@ -212,7 +220,8 @@ assert all(b - a < 1000 for a, b in zip(counts, [sys.getrefcount(each) for each 
 """
 
 
-@pytest.mark.parametrize("python", [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS])
+@pytest.mark.parametrize("python", [pytest.param(path, id=interpreters.interpreter_id(path))
+                                    for path in interpreters.INTERPRETERS])
 def test_a_span_is_entered_and_left_in_every_way(python):
     found = [row for row in run(python, WAYS) if row["name"] != "counted"]
     assert [(row["name"], row["parent_id"], row["is_open"]) for row in found] == [(name, None, False) for name in (

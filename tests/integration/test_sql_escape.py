@@ -13,24 +13,31 @@ from test_inject_refused import EPERM, behind
 WORKER = jobs.PROGRAM.parent / "probing-sql-escape"
 
 # What each must be told: an error alone would also be a file that is missing, or a table.
-NO_FILES = r'Permission Error: Cannot access (file|directory) ".*" - file system operations are disabled by configuration'
+NO_FILES = (r'Permission Error: Cannot access (file|directory) ".*" - file system operations are disabled by '
+            r'configuration')
 READS_ONLY = r"only statements that read are allowed here"
 NO_TABLE = r"memory_usage is not an table|[Cc]an only (create an index on a|update|delete from|merge into) base table"
-UNKNOWN = r"there is no table |there is no such table|with name \w+ does not exist|Prepared statement \"p\" does not exist"
+UNKNOWN = (r"there is no table |there is no such table|with name \w+ does not exist|Prepared statement \"p\" "
+           r"does not exist")
 ONE_SELECT = r"Expected a single SELECT statement|Only SELECT statements can be serialized"
 NONSENSE = (r"Parser Error|the SQL has no statement|Max expression depth|Values were not provided|No function matches|"
             r"Invalid Input Error: mine|there is no table (nowhere|a0);")
 
 ATTEMPTS = {
     NO_FILES: [
-        "SELECT * FROM read_text('/etc/passwd')", "SELECT * FROM read_blob('/etc/shadow')", "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_json('/etc/passwd')", "SELECT * FROM read_parquet('/tmp/x.parquet')", "SELECT * FROM '/tmp/x.csv'",
-        "SELECT * FROM glob('/*')", "SELECT * FROM sniff_csv('/etc/passwd')", "SELECT * FROM read_text('/proc/self/environ')",
+        "SELECT * FROM read_text('/etc/passwd')", "SELECT * FROM read_blob('/etc/shadow')",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_json('/etc/passwd')", "SELECT * FROM read_parquet('/tmp/x.parquet')",
+        "SELECT * FROM '/tmp/x.csv'",
+        "SELECT * FROM glob('/*')", "SELECT * FROM sniff_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/proc/self/environ')",
         "SELECT * FROM read_text('/proc/1/maps')", "SELECT * FROM parquet_metadata('/tmp/x.parquet')",
-        "SELECT * FROM read_csv('https://localhost/x')", "SELECT * FROM read_csv('s3://bucket/x')", "SELECT * FROM read_text('/dev/shm/x')",
-        "FROM read_csv('/dev/stdin')", "SELECT * FROM read_ndjson_objects('/etc/passwd')", "SELECT * FROM parquet_schema('/etc/passwd')",
-        "COPY (SELECT 1) TO '/tmp/probing-escape.csv'", "COPY (SELECT 1) TO '/dev/stdout'", "EXPORT DATABASE '/tmp/probing-escape'",
-        "EXPLAIN ANALYZE COPY (SELECT 1) TO '/tmp/x'",
+        "SELECT * FROM read_csv('https://localhost/x')", "SELECT * FROM read_csv('s3://bucket/x')",
+        "SELECT * FROM read_text('/dev/shm/x')",
+        "FROM read_csv('/dev/stdin')", "SELECT * FROM read_ndjson_objects('/etc/passwd')",
+        "SELECT * FROM parquet_schema('/etc/passwd')",
+        "COPY (SELECT 1) TO '/tmp/probing-escape.csv'", "COPY (SELECT 1) TO '/dev/stdout'",
+        "EXPORT DATABASE '/tmp/probing-escape'", "EXPLAIN ANALYZE COPY (SELECT 1) TO '/tmp/x'",
     ],
     # The first wants to keep secrets in a file, the second finds that the first has begun to.
     NO_FILES + "|Secret Storage with name 'memory' already registered": [
@@ -38,39 +45,47 @@ ATTEMPTS = {
     ],
     READS_ONLY: [
         "CREATE TABLE t AS SELECT 1", "CREATE TEMP TABLE t AS SELECT 1", "CREATE VIEW memory_usage AS SELECT 1",
-        "CREATE OR REPLACE MACRO now() AS 1", "CREATE TEMP MACRO now() AS 1", "DROP VIEW memory_usage", "DROP SCHEMA python CASCADE",
-        "DROP FUNCTION now", "ALTER VIEW memory_usage RENAME TO m", "CREATE SCHEMA s", "CREATE SEQUENCE s", "CREATE TYPE t AS ENUM ('a')",
-        "COMMENT ON VIEW memory_usage IS 'x'",
+        "CREATE OR REPLACE MACRO now() AS 1", "CREATE TEMP MACRO now() AS 1", "DROP VIEW memory_usage",
+        "DROP SCHEMA python CASCADE",
+        "DROP FUNCTION now", "ALTER VIEW memory_usage RENAME TO m", "CREATE SCHEMA s", "CREATE SEQUENCE s",
+        "CREATE TYPE t AS ENUM ('a')", "COMMENT ON VIEW memory_usage IS 'x'",
         # databases and extensions
-        "ATTACH '/tmp/probing-escape.db'", "ATTACH ':memory:' AS other", "DETACH memory", "USE system", "INSTALL httpfs", "LOAD httpfs",
+        "ATTACH '/tmp/probing-escape.db'", "ATTACH ':memory:' AS other", "DETACH memory", "USE system",
+        "INSTALL httpfs", "LOAD httpfs",
         "LOAD '/tmp/evil.duckdb_extension'", "FORCE INSTALL spatial", "UPDATE EXTENSIONS", "CHECKPOINT", "VACUUM",
         # settings
-        "SET enable_external_access = true", "SET memory_limit = '100GB'", "SET threads = 1000", "RESET lock_configuration",
+        "SET enable_external_access = true", "SET memory_limit = '100GB'", "SET threads = 1000",
+        "RESET lock_configuration",
         "SET GLOBAL allow_unsigned_extensions = true", "SET search_path = 'python'", "PRAGMA enable_profiling",
         "PRAGMA profiling_output = '/tmp/probing-escape.json'", "PRAGMA disable_verification", "SET VARIABLE x = 1",
         # statements in disguise
-        "EXPLAIN ANALYZE CREATE TABLE t (a INT)", "EXPLAIN ANALYZE DROP SCHEMA python CASCADE", "EXPLAIN (ANALYZE) DROP VIEW memory_usage",
-        "/* SELECT */ DROP VIEW memory_usage", "PREPARE p AS SELECT 1", "CALL pragma_version()", "BEGIN", "COMMIT", "ROLLBACK",
-        "-- explain SELECT 1 /*\nEXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1 -- */",
+        "EXPLAIN ANALYZE CREATE TABLE t (a INT)", "EXPLAIN ANALYZE DROP SCHEMA python CASCADE",
+        "EXPLAIN (ANALYZE) DROP VIEW memory_usage",
+        "/* SELECT */ DROP VIEW memory_usage", "PREPARE p AS SELECT 1", "CALL pragma_version()", "BEGIN", "COMMIT",
+        "ROLLBACK", "-- explain SELECT 1 /*\nEXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1 -- */",
         "EXPLAIN /* (analyze) SELECT 1 */ ANALYZE CREATE TEMP TABLE t AS SELECT 1",
-        "EXPLAIN (ANALYZE /* ) SELECT 1 */) CREATE TEMP TABLE t AS SELECT 1", "CREATE TEMP TABLE t AS SELECT 1 -- pivot\r; SELECT * FROM t",
-        "CREATE TEMP MACRO now() AS 1 -- pivot\r; SELECT now()", "CREATE TEMP TABLE t AS SELECT 1 AS pivot \r; SELECT 1",
+        "EXPLAIN (ANALYZE /* ) SELECT 1 */) CREATE TEMP TABLE t AS SELECT 1", "CREATE TEMP TABLE t AS SELECT 1 -- "
+                                                                              "pivot\r; SELECT * FROM t",
+        "CREATE TEMP MACRO now() AS 1 -- pivot\r; SELECT now()", "CREATE TEMP TABLE t AS SELECT 1 AS pivot "
+                                                                 "\r; SELECT 1",
     ],
     NO_TABLE: [
-        "COPY memory_usage FROM '/etc/passwd'", "CREATE INDEX i ON memory_usage (memory_mb)", "INSERT INTO memory_usage VALUES (now(), 1)",
+        "COPY memory_usage FROM '/etc/passwd'", "CREATE INDEX i ON memory_usage (memory_mb)",
+        "INSERT INTO memory_usage VALUES (now(), 1)",
         "UPDATE memory_usage SET memory_mb = 0", "DELETE FROM memory_usage", "TRUNCATE memory_usage",
         "MERGE INTO memory_usage USING memory_usage m ON true WHEN MATCHED THEN DELETE",
     ],
     UNKNOWN: [
-        "SELECT * FROM '/etc/passwd'", "EXECUTE p", "SELECT getenv('HOME')", "SELECT nextval('s')", "SELECT * FROM pb_scan('nowhere.at_all')",
-        "SELECT * FROM pb_scan('x')",
+        "SELECT * FROM '/etc/passwd'", "EXECUTE p", "SELECT getenv('HOME')", "SELECT nextval('s')",
+        "SELECT * FROM pb_scan('nowhere.at_all')", "SELECT * FROM pb_scan('x')",
     ],
     ONE_SELECT: [
         "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('DROP VIEW memory_usage'))",
         "SELECT * FROM query('DROP VIEW memory_usage')", "SELECT * FROM query('SELECT 1; DROP VIEW memory_usage')",
     ],
     NONSENSE: [
-        "CREATE TABLE pivot AS SELECT 1", "SELEC 1", "SELECT", ";", "", "SELECT 'open", "SELECT \"open", "SELECT $$open", "/* open",
+        "CREATE TABLE pivot AS SELECT 1", "SELEC 1", "SELECT", ";", "", "SELECT 'open", "SELECT \"open",
+        "SELECT $$open", "/* open",
         "SELECT * FROM nowhere", "SELECT 1 FROM", "SELECT (" * 3000 + "1" + ")" * 3000, "SELECT " + "-" * 20001 + "1",
         "SELECT " + "[" * 2000 + "]" * 2000, "SELECT " + " + ".join(["1"] * 5000),
         "WITH " + ", ".join(f"a{i} AS (SELECT * FROM a{i - 1})" for i in range(1, 500)) + " SELECT * FROM a499",
@@ -80,7 +95,8 @@ ATTEMPTS = {
 REFUSED = [(sql, says) for says, statements in ATTEMPTS.items() for sql in statements]
 
 # Too slow, too large for DuckDB, or too large for this machine: which depends on how fast it is.
-TOO_MUCH = (r"it took longer than 1\.5 s and was stopped|Out of Memory Error|out of memory|Lists larger than|Cannot create a string of size|"
+TOO_MUCH = (r"it took longer than 1\.5 s and was stopped|Out of Memory Error|out of memory|Lists larger than|Cannot "
+            r"create a string of size|"
             r"the maximum supported string size|could not allocate|String exceeds|maximum length")
 EXHAUSTING = [
     "SELECT len(range(100000000000))", "SELECT count(*) FROM range(1000000000000)", "SELECT repeat('x', 1000000000000)",
@@ -88,7 +104,8 @@ EXHAUSTING = [
     "WITH RECURSIVE t AS (SELECT 'x' AS s UNION ALL SELECT s || s FROM t) SELECT max(len(s)) FROM t",
     "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3",
     "SELECT list(range) FROM range(10000000000)", "SELECT string_agg(repeat('x', 1000000)) FROM range(1000000)",
-    "SELECT lpad('', 2147483647, 'x') || lpad('', 2147483647, 'x')", "SELECT list_transform(range(1000000), x -> range(x)) ",
+    "SELECT lpad('', 2147483647, 'x') || lpad('', 2147483647, 'x')", "SELECT list_transform(range(1000000), x "
+                                                                     "-> range(x)) ",
     "SELECT * FROM range(100000000) ORDER BY hash(range)",
     "SELECT histogram(range) FROM range(10000000000)", "SELECT unnest(range(100000000000))",
     "SELECT count(DISTINCT md5(range::VARCHAR)) FROM range(10000000000)",
@@ -106,13 +123,15 @@ def job():
 
 def from_stdin(pid, sql):
     """A query whose statements no command line could carry."""
-    done = subprocess.run([jobs.PROGRAM, "-t", str(pid), "query", "--timeout", "10", "-"], input=sql, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=60)
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    done = subprocess.run([jobs.PROGRAM, "-t", str(pid), "query", "--timeout", "10", "-"], input=sql,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(errors="replace"),
+                                       done.stderr.decode(errors="replace"))
 
 
 def check_unharmed(target):
-    done = probe(target.pid, "query", "--format", "csv", "SELECT count(*) > 0 AS ok, typeof(max(now())) AS t FROM memory_usage")
+    done = probe(target.pid, "query", "--format", "csv", "SELECT count(*) > 0 AS ok, typeof(max(now())) AS t FROM "
+                                                         "memory_usage")
     assert (done.returncode, done.stdout) == (0, "ok,t\ntrue,TIMESTAMP\n"), done.stderr
     assert target.alive()
 
@@ -138,31 +157,35 @@ def test_what_takes_too_much_is_ended(job, sql):
     began = time.monotonic()
     done = probe(job.pid, "query", "--timeout", "1.5", sql)
     took = time.monotonic() - began
-    assert done.returncode == 1 and re.match(f"probing: query: .*({TOO_MUCH})", done.stderr), (done.stdout[:200], done.stderr[:300])
+    assert done.returncode == 1, (done.stdout[:200], done.stderr[:300])
+    assert re.match(f"probing: query: .*({TOO_MUCH})", done.stderr), (done.stdout[:200], done.stderr[:300])
     assert took < 8
     check_unharmed(job)
 
 
 def test_bytes_that_are_no_statement_are_refused(job):
-    for text, says in ((b"SELECT '\xff\xfe'", "is not UTF-8"), (b"SELECT 1\0; DROP VIEW memory_usage", "contains a NUL byte"),
+    for text, says in ((b"SELECT '\xff\xfe'", "is not UTF-8"),
+                       (b"SELECT 1\0; DROP VIEW memory_usage", "contains a NUL byte"),
                        (b"\0", "contains a NUL byte"), (b"SELECT '" + b"x" * (10 << 20) + b"'", "4194304 is the most")):
         done = from_stdin(job.pid, text)
         assert done.returncode == 1 and done.stderr.startswith("probing: query: ") and says in done.stderr
     check_unharmed(job)
 
 
-NATIVE = ["open", "openat2", "proc", "create", "unlink", "mkdir", "rename", "stat", "readlink", "chdir", "chmod", "socket", "unix", "connect",
-          "exec", "execveat", "fork", "ptrace", "vm_readv", "vm_writev", "kill", "tgkill", "pidfd_open", "pidfd_getfd", "mmap_exec",
-          "mprotect_exec", "memfd", "io_uring", "bpf", "mount", "unshare", "setns", "setuid", "prctl", "limit", "limit_unseen", "sched", "keyctl",
-          "userfaultfd", "perf", "shm", "name_to_handle", "ioctl", "fcntl"]
+NATIVE = ["open", "openat2", "proc", "create", "unlink", "mkdir", "rename", "stat", "readlink", "chdir", "chmod",
+          "socket", "unix", "connect",
+          "exec", "execveat", "fork", "ptrace", "vm_readv", "vm_writev", "kill", "tgkill", "pidfd_open", "pidfd_getfd",
+          "mmap_exec",
+          "mprotect_exec", "memfd", "io_uring", "bpf", "mount", "unshare", "setns", "setuid", "prctl", "limit",
+          "limit_unseen", "sched", "keyctl", "userfaultfd", "perf", "shm", "name_to_handle", "ioctl", "fcntl"]
 
 
 @pytest.fixture(scope="module")
 def hole():
     """The environment in which queries go to a worker that does what an attacker would."""
     if jobs.PROGRAM == jobs.TOP / "build/release/bin/probing":
-        done = subprocess.run([jobs.TOP / "scripts/build.sh", "release", "probing-sql-escape"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              universal_newlines=True)
+        done = subprocess.run([jobs.TOP / "scripts/build.sh", "release", "probing-sql-escape"], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, universal_newlines=True)
         assert done.returncode == 0, done.stdout
     assert WORKER.exists(), "the test build of the worker is missing: build probing-sql-escape"
     return {**os.environ, "PROBING_SQL_WORKER": str(WORKER)}
@@ -207,7 +230,8 @@ def test_what_a_container_refuses_costs_no_query(calls, tmp_path):
     tmp_path.chmod(0o700)
 
     def ask(*words):
-        return subprocess.run([*behind(calls, EPERM), str(jobs.PROGRAM), "query", "--format", "csv", *words], env=env, capture_output=True, text=True, timeout=60)
+        return subprocess.run([*behind(calls, EPERM), str(jobs.PROGRAM), "query", "--format", "csv", *words], env=env,
+                              capture_output=True, text=True, timeout=60)
 
     done = ask("SELECT 6 * 7 AS answer")
     assert done.returncode == 0 and done.stdout == "answer\n42\n", done.stderr

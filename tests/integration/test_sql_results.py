@@ -1,5 +1,5 @@
-"""What a query gives over a recorded table is what DuckDB gives over the same rows in a Parquet file: every type, NULL, NaN and
-infinities, times before 1970; in a table so large that it is read as it is scanned."""
+"""What a query gives over a recorded table is what DuckDB gives over the same rows in a Parquet file: every type, NULL,
+NaN and infinities, times before 1970; in a table so large that it is read as it is scanned."""
 import json
 import subprocess
 
@@ -17,7 +17,8 @@ QUERIES = [
     "SELECT n, ratio FROM {t} ORDER BY ratio DESC NULLS LAST, n LIMIT 20",
     "SELECT timestamp, n FROM {t} WHERE timestamp < TIMESTAMP '1970-01-01' ORDER BY timestamp LIMIT 20",
     "SELECT min(timestamp), count(DISTINCT timestamp) FROM {t} WHERE year(timestamp) < 1970",
-    "SELECT date_trunc('minute', timestamp) AS m, count(*) FROM {t} WHERE timestamp < TIMESTAMP '1970-01-01' GROUP BY m ORDER BY m",
+    "SELECT date_trunc('minute', timestamp) AS m, count(*) FROM {t} WHERE timestamp < TIMESTAMP '1970-01-01' GROUP BY "
+    "m ORDER BY m",
     "SELECT raw, octet_length(raw), count(*) FROM {t} GROUP BY raw",
     "SELECT a.n, b.name FROM {t} a JOIN {t} b ON a.n = b.proof ORDER BY a.n LIMIT 20",
     "SELECT n, lag(n) OVER (ORDER BY n), address FROM {t} ORDER BY n DESC LIMIT 10",
@@ -31,12 +32,15 @@ def tables(tmp_path_factory):
     where = tmp_path_factory.mktemp("results")
     binary, file = where / "writer", where / "rows.parquet"
     subprocess.run(["cc", "-std=gnu17", "-O2", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}", "-pthread", "-o", binary,
-                    jobs.TOP / "tests/integration/targets/archive_writer.c", *sorted((jobs.TOP / "src/table").glob("*.c")), "-lm"], check=True)
+                    jobs.TOP / "tests/integration/targets/archive_writer.c",
+                    *sorted((jobs.TOP / "src/table").glob("*.c")), "-lm"], check=True)
     env = {**jobs.os.environ, "PROBING_DIR": str(where), "PROBING_ARCHIVE": "none"}
-    writer = subprocess.Popen([binary, str(64 << 20), str(1 << 16), "", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
+    writer = subprocess.Popen([binary, str(64 << 20), str(1 << 16), "", ""], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, env=env, text=True)
 
     def ask(*words):
-        return subprocess.run([jobs.PROGRAM, "-t", str(writer.pid), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True)
+        return subprocess.run([jobs.PROGRAM, "-t", str(writer.pid), *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=env, text=True)
 
     try:
         assert writer.stdout.readline() == "ready\n"

@@ -1,4 +1,5 @@
-"""Starting with a program: PROBING=..., the .pth file, `probing launch`, children. On every interpreter that can be had."""
+"""Starting with a program: PROBING=..., the .pth file, `probing launch`, children. On every interpreter that can be
+had."""
 import json
 import os
 import re
@@ -50,8 +51,10 @@ def site_of_tests(tmp_path):
 
 
 def run(*command, env=None, status=0, stderr="", **options):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60,
-                          env={**{k: v for k, v in os.environ.items() if k not in ("PROBING", "PROBE")}, **(env or {})}, **options)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, timeout=60,
+                          env={**{k: v for k, v in os.environ.items() if k not in ("PROBING", "PROBE")}, **(env or {})},
+                          **options)
     assert done.returncode == status, done.stderr
     assert re.fullmatch(stderr, done.stderr), done.stderr
     return done.stdout.split()
@@ -61,8 +64,9 @@ def run(*command, env=None, status=0, stderr="", **options):
 def test_values(python, tmp_path):
     program, init = site(tmp_path, python), tmp_path / "begin.py"
     init.write_text("import sys; sys.begun = __name__\n")
-    code = THERE + "import subprocess, sys; print(there(), getattr(sys, 'begun', None), 'PROBING' in os.environ, flush=True)\n" \
-                   "if len(sys.argv) == 1: subprocess.check_call([sys.executable, __file__, 'child'])\n"
+    code = (THERE + "import subprocess, sys; print(there(), getattr(sys, 'begun', None), 'PROBING' in os.environ, "
+                    "flush=True)\n"
+            "if len(sys.argv) == 1: subprocess.check_call([sys.executable, __file__, 'child'])\n")
     script = tmp_path / "train.py"
     script.write_text(code)
 
@@ -84,13 +88,15 @@ def test_values(python, tmp_path):
 def test_an_error_of_ours_is_a_line_in_a_file_and_none_of_the_program(tmp_path):
     program, bad = site(tmp_path, NEWEST), tmp_path / "bad.py"
     bad.write_text("1 / 0\n")
-    for value, said in [("nonsense", r"probing: PROBING=nonsense is not understood .*: off\n"), (str(bad), r"probing: .*bad.py: ZeroDivisionError: .*\n"),
+    for value, said in [("nonsense", r"probing: PROBING=nonsense is not understood .*: off\n"),
+                        (str(bad), r"probing: .*bad.py: ZeroDivisionError: .*\n"),
                         ("init:/nowhere.py", r"probing: /nowhere.py: FileNotFoundError: .*\n")]:
         log = tmp_path / "log"
         assert run(program, "-c", "print('ran')", env={"PROBING": value, "PROBING_LOG": str(log)}) == ["ran"]
         assert re.fullmatch(said.replace("probing: ", "probing: process [0-9]+: ", 1), log.read_text())
         log.unlink()
-        assert run(program, "-c", "import probing; print(len(probing.messages()), flush=True)", env={"PROBING": value, "PROBING_LOG": "/proc/nowhere"}) == ["1"]
+        assert run(program, "-c", "import probing; print(len(probing.messages()), flush=True)",
+                   env={"PROBING": value, "PROBING_LOG": "/proc/nowhere"}) == ["1"]
     for env in ({"PROBING_LIBRARY": "/dev/null"}, {"PROBING_DIR": "/proc/nowhere"}):
         assert run(program, "-c", "print('ran')", env={"PROBING": "1", **env}) == ["ran"]
 
@@ -127,7 +133,8 @@ def test_children(python, tmp_path):
     assert out == "fork True True spawn True True forkserver True True os.fork 0 subprocess True here True True".split()
     out = run(program, "-W", "ignore", script, env={"PROBING": "1"})
     # With 1 a child has none; what records there (import probing and a table) starts one, as anywhere.
-    assert out[-6:] == "256 subprocess False here True True".split()[-6:] or out[-5:] == "256 subprocess False here True True".split()[-5:]
+    assert out[-6:] == "256 subprocess False here True True".split()[-6:] or out[-5:] == (
+        "256 subprocess False here True True").split()[-5:]
 
 
 def test_ways_to_run_a_program(tmp_path):
@@ -142,13 +149,15 @@ def test_ways_to_run_a_program(tmp_path):
     assert run(program, package, env=env) == ["True"]
     assert run(program, "-I", package / "train.py", env=env) == ["True"]
     assert run(program, "-E", "-s", package / "train.py", env=env) == ["True"]
-    assert run(program, "-S", package / "train.py", env=env) == ["False"]  # no site-packages: no .pth files. inject does it
+    # no site-packages: no .pth files. inject does it
+    assert run(program, "-S", package / "train.py", env=env) == ["False"]
     subprocess.run([NEWEST, "-m", "zipapp", package, "-o", tmp_path / "train.pyz"], check=True)
     assert run(program, tmp_path / "train.pyz", env=env) == ["True"]
 
 
 def test_pytest(tmp_path):
-    (tmp_path / "test_there.py").write_text(THERE + "def test_there():\n    assert there() and 'PROBING' not in os.environ\n")
+    (tmp_path / "test_there.py").write_text(THERE + "def test_there():\n    assert there() and 'PROBING' not in "
+                                                    "os.environ\n")
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path / "test_there.py"]
     out = run(site_of_tests(tmp_path), *words, env={"PROBING": "1"})
     assert out[-4:-1] == ["1", "passed", "in"], out
@@ -158,15 +167,18 @@ def test_torchrun(tmp_path, needs_torch):
     """The workers have agents of their own, each of which knows its rank."""
     script = tmp_path / "train.py"
     script.write_text("import sys, time\nprint('ready', flush=True)\nwhile True: time.sleep(0.05)\n")
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", script]
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+             "127.0.0.1:0", script]
     with jobs.start(site_of_tests(tmp_path), *words, env={"PROBING": "2"}) as job:
         # The children of this process alone: another test's workers have another script.
-        workers = lambda: [int(pid) for pid in subprocess.run(["pgrep", "-P", str(job.pid), "-f", str(script)], stdout=subprocess.PIPE).stdout.split()]
+        workers = lambda: [int(pid) for pid in subprocess.run(["pgrep", "-P", str(job.pid), "-f", str(script)],
+                                                              stdout=subprocess.PIPE).stdout.split()]
         try:
             jobs.wait_until(lambda: job.output.count("ready") == 2 or not job.alive(), 120, "the workers")
             assert job.alive(), job.output
             found = [run_of(pid) for pid in [job.pid, *workers()]]
-            assert [each.get("RANK") for each in found] == [None, *sorted(each["RANK"] for each in found[1:])] and len(found) == 3, found
+            assert [each.get("RANK") for each in found] == [None, *sorted(each["RANK"] for each in found[1:])], found
+            assert len(found) == 3, found
             assert {each["RANK"] for each in found[1:]} == {"0", "1"}
         finally:
             for pid in workers():
@@ -183,20 +195,25 @@ def run_of(pid):
 @pytest.mark.parametrize("python", PYTHON)
 def test_launch_needs_nothing_installed(python, tmp_path):
     script, own = tmp_path / "train.py", tmp_path / "own"
-    script.write_text(THERE + "import sys, probing\nprint(there(), getattr(sys, 'own', None), os.environ.get('PYTHONPATH'), 'PROBING' in os.environ, *sys.argv[1:])\n"
-                      "print(any(path.endswith('launch') for path in sys.path), sys.modules['sitecustomize'].__file__ if 'sitecustomize' in sys.modules else None)\n"
+    script.write_text(THERE + "import sys, probing\nprint(there(), getattr(sys, 'own', None), "
+                              "os.environ.get('PYTHONPATH'), 'PROBING' in os.environ, *sys.argv[1:])\n"
+                      "print(any(path.endswith('launch') for path in sys.path), sys.modules['sitecustomize'].__file__ "
+                      "if 'sitecustomize' in sys.modules else None)\n"
                       "sys.exit(3)")
     own.mkdir()
     (own / "sitecustomize.py").write_text("import sys; sys.own = 'own'\n")
     out = run(jobs.PROGRAM, "launch", "--", python, script, "--lr", "0.1", env={"PYTHONPATH": str(own)}, status=3)
     assert out == ["True", "own", str(own), "False", "--lr", "0.1", "False", str(own / "sitecustomize.py")]
-    code = THERE + "import subprocess, sys; print(there()); subprocess.check_call([sys.executable, '-c', %r])" % (THERE + "print(there())")
+    code = THERE + "import subprocess, sys; print(there()); subprocess.check_call([sys.executable, '-c', %r])" % (
+        THERE + "print(there())")
     assert run(jobs.PROGRAM, "launch", "--children", "--", python, "-c", code) == ["True", "True"]
     assert run(jobs.PROGRAM, "launch", "--", python, "-c", code) == ["True", "False"]
 
 
 def test_launch_of_what_is_not_there():
-    run(jobs.PROGRAM, "launch", "--", "/nowhere/python", status=1, stderr="probing: launch: cannot run /nowhere/python: No such file or directory\n")
+    run(jobs.PROGRAM, "launch", "--", "/nowhere/python", status=1, stderr="probing: launch: cannot run "
+                                                                          "/nowhere/python: No such file "
+                                                                          "or directory\n")
     run(jobs.PROGRAM, "launch", status=2, stderr="(?s).*COMMAND.*")
 
 
@@ -209,7 +226,8 @@ def test_there_is_one_agent_whatever_came_first(tmp_path):
     """Started by the program and injected, in both orders: one agent, one run, and Python code finds it."""
     program = site(tmp_path, NEWEST)
     wait = "import sys, time\nprint('ready', flush=True)\nwhile True: time.sleep(0.05)\n"
-    runs = lambda pid: [path for root in ("/dev/shm", "/tmp", "/var/tmp") for path in Path(root).glob(f"probing-*/*-{pid}-*")]
+    runs = lambda pid: [path for root in ("/dev/shm", "/tmp", "/var/tmp")
+                        for path in Path(root).glob(f"probing-*/*-{pid}-*")]
     with jobs.python("import probing\nprobing.start()\n" + wait, interpreter=program) as job:
         assert jobs.probe("-t", job.pid, "inject").returncode == 0
         assert len(runs(job.pid)) == 1
@@ -224,11 +242,14 @@ def test_there_is_one_agent_whatever_came_first(tmp_path):
 
 
 def check_late(pid):
-    code = "import probing; probing.table('late', {'a': int}).append(5); probing.log(loss=0.5)\nwith probing.span('late'): pass"
+    code = ("import probing; probing.table('late', {'a': int}).append(5); probing.log(loss=0.5)\n"
+            "with probing.span('late'): pass")
     done = jobs.probe("-t", pid, "eval", code)
     assert (done.stdout, done.stderr) == ("", "")
-    assert jobs.probe("-t", pid, "query", "--format", "csv", "SELECT a, (SELECT loss FROM training_logs) AS loss FROM late").stdout == "a,loss\n5,0.5\n"
-    assert jobs.probe("-t", pid, "query", "--format", "csv", "SELECT name, duration_ms > 0 AS ended FROM python.trace_event").stdout == "name,ended\nlate,true\n"
+    assert jobs.probe("-t", pid, "query", "--format", "csv", "SELECT a, (SELECT loss FROM training_logs) AS "
+                                                             "loss FROM late").stdout == "a,loss\n5,0.5\n"
+    assert jobs.probe("-t", pid, "query", "--format", "csv", "SELECT name, duration_ms > 0 AS ended FROM "
+                                                             "python.trace_event").stdout == "name,ended\nlate,true\n"
 
 
 @pytest.mark.parametrize("python", PYTHON)
@@ -274,7 +295,8 @@ def everything(job):
     assert jobs.probe("-t", job.pid, "eval", SAYS).stderr == ""
     done = jobs.probe("-t", job.pid, "trace", "work", "--args", "--duration", "20s")
     assert done.returncode == 0, done.stderr
-    jobs.wait_until(lambda: ask("SELECT count(*) AS n FROM python.trace_event WHERE record_type = 'call' AND ended IS NOT NULL")[0]["n"] > 2, 20, "calls")
+    jobs.wait_until(lambda: ask("SELECT count(*) AS n FROM python.trace_event WHERE record_type = 'call' AND "
+                                "ended IS NOT NULL")[0]["n"] > 2, 20, "calls")
     assert jobs.probe("-t", job.pid, "trace", "--stop").returncode == 0
     done = jobs.probe("-t", job.pid, "watch", "i@train", "--duration", "20s")
     assert done.returncode == 0, done.stderr
@@ -283,13 +305,17 @@ def everything(job):
     jobs.wait_until(lambda: ask("SELECT count(*) AS n FROM memory_usage")[0]["n"] > 0, 20, "memory")
     around = "(SELECT p.name FROM python.trace_event p WHERE p.span_id = t.parent_id)"
     return {
-        "columns": ask("SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns ORDER BY ALL"),
+        "columns": ask("SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns "
+                       "ORDER BY ALL"),
         "tables": ask("SELECT name FROM probing.tables ORDER BY 1"),
-        "said": ask(f"SELECT record_type, name, phase, step, attributes, {around} AS parent, ended IS NULL AS is_open FROM python.trace_event t "
+        "said": ask(f"SELECT record_type, name, phase, step, attributes, {around} AS parent, ended IS NULL AS is_open "
+                    f"FROM python.trace_event t "
                     "WHERE record_type <> 'call' ORDER BY t.timestamp, name"),
-        "calls": ask("SELECT DISTINCT name, location, json_extract(arguments, '$.n') IS NOT NULL AS has FROM python.trace_event WHERE record_type = 'call'"),
+        "calls": ask("SELECT DISTINCT name, location, json_extract(arguments, '$.n') IS NOT NULL AS has FROM "
+                     "python.trace_event WHERE record_type = 'call'"),
         "changes": ask("SELECT DISTINCT name, function FROM python.variables"),
-        "rows": ask("SELECT i, text, (SELECT k FROM live) AS k, (SELECT loss FROM training_logs) AS loss, (SELECT count(*) FROM epochs) AS n FROM steps ORDER BY i"),
+        "rows": ask("SELECT i, text, (SELECT k FROM live) AS k, (SELECT loss FROM training_logs) AS loss, (SELECT "
+                    "count(*) FROM epochs) AS n FROM steps ORDER BY i"),
         "stacks": ask("SELECT DISTINCT func, file FROM python.backtrace WHERE func IN ('train', 'waits') ORDER BY 1"),
         "probes": [line.split()[2:4] for line in jobs.probe("-t", job.pid, "probes").stdout.splitlines()],
         "settings": jobs.probe("-t", job.pid, "config").stdout,
@@ -310,8 +336,10 @@ def test_an_agent_that_comes_late_finds_what_one_from_the_start_does(python, tmp
             found.append(everything(job))
             assert job.alive() and job.output == "ready\n", job.output
     assert found[0] == found[1]
-    assert len(found[0]["columns"]) > 100 and [row["name"] for row in found[0]["said"]] == ["outer", "inner", "note", "epochs"]
-    assert found[0]["rows"] == [{"i": 1, "text": "one", "k": 5, "loss": 0.25, "n": 1}, {"i": 2, "text": None, "k": 5, "loss": 0.25, "n": 1}]
+    assert len(found[0]["columns"]) > 100
+    assert [row["name"] for row in found[0]["said"]] == ["outer", "inner", "note", "epochs"]
+    assert found[0]["rows"] == [{"i": 1, "text": "one", "k": 5, "loss": 0.25, "n": 1},
+                                {"i": 2, "text": None, "k": 5, "loss": 0.25, "n": 1}]
     assert len(found[0]["calls"]) == len(found[0]["changes"]) == 1 and len(found[0]["stacks"]) == 2
 
 
@@ -348,7 +376,8 @@ def holders(path):
     return found
 
 
-@pytest.mark.parametrize("python", [path for path in interpreters.INTERPRETERS if interpreters.version_of(path) >= (3, 8)][::3])
+@pytest.mark.parametrize("python", [path for path in interpreters.INTERPRETERS
+                                    if interpreters.version_of(path) >= (3, 8)][::3])
 def test_a_port_starts_the_service_and_leaves_no_child(python, tmp_path):
     program, script, home = site(tmp_path, python), tmp_path / "sees.py", tmp_path / "home"
     script.write_text(SEES)
@@ -356,7 +385,8 @@ def test_a_port_starts_the_service_and_leaves_no_child(python, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    env = {"PROBING": "1", "PROBING_PORT": str(port), "XDG_RUNTIME_DIR": str(home), "PROBING_PROGRAM": str(jobs.PROGRAM)}
+    env = {"PROBING": "1", "PROBING_PORT": str(port), "XDG_RUNTIME_DIR": str(home),
+           "PROBING_PROGRAM": str(jobs.PROGRAM)}
     held = os.open(script, os.O_RDONLY)
     try:
         with jobs.start(program, script, ready="ready", env=env, cwd=tmp_path, pass_fds=(held,)) as job:
@@ -389,10 +419,12 @@ wait_for_ever()
 def test_stacks_of_a_hang_are_kept_of_a_job_that_records_from_its_start(tmp_path):
     script = tmp_path / "hangs.py"
     script.write_text(HANGS)
-    env = {"PROBING": "1", "PROBING_TORCH_PROFILING": "on", "PROBING_TORCH_HANG_TIMEOUT": "1", "PROBING_PROGRAM": str(jobs.PROGRAM)}
+    env = {"PROBING": "1", "PROBING_TORCH_PROFILING": "on", "PROBING_TORCH_HANG_TIMEOUT": "1",
+           "PROBING_PROGRAM": str(jobs.PROGRAM)}
     with jobs.start(site_of_tests(tmp_path), script, ready="ready", ready_seconds=90, env=env) as job:
         sql = "SELECT DISTINCT function FROM python.hang_frames WHERE stepping"
-        kept = lambda: {row["function"] for row in json.loads(jobs.probe("-t", job.pid, "query", "--json", sql).stdout or "[]")}
+        kept = lambda: {row["function"] for row in json.loads(jobs.probe("-t", job.pid, "query", "--json", sql).stdout
+                                                              or "[]")}
         jobs.wait_until(lambda: "wait_for_ever" in kept(), 60, "the stacks of the hang")
         job.process.kill()
         job.process.wait()

@@ -1,4 +1,5 @@
-"""Our Python files in a program that makes every warning an error: they raise none, and the program prints what it prints without us."""
+"""Our Python files in a program that makes every warning an error: they raise none, and the program prints what it
+prints without us."""
 import subprocess
 
 import builds
@@ -36,10 +37,14 @@ print("end", flush=True)
 raise ValueError("as ever")
 """
 # Each is done to the program, and succeeds.
-COMMANDS = [("inject",), ("eval", "1+1"), ("eval", "import os; print(os.getpid() > 0)"), ("execute", "import json\nprint(json.dumps(1))"), ("eval", "1/0"),
-            ("trace", "step", "--args", "--duration", "300ms"), ("watch", "total@step", "--duration", "300ms"), ("break", "FILE:8", "--log", "{total}", "--duration", "300ms"),
-            ("inspect", "step"), ("show", "stop"), ("groups",), ("query", "SELECT count(*) FROM python.backtrace"), ("pause", "--limit", "1s"), ("continue",),
-            ("pause", "--all", "--limit", "1s"), ("continue",), ("probes", "start", "memory_usage", "interval=50ms"), ("config", "probing.memory.sampling=on"),
+COMMANDS = [("inject",), ("eval", "1+1"), ("eval", "import os; print(os.getpid() > 0)"),
+            ("execute", "import json\nprint(json.dumps(1))"), ("eval", "1/0"),
+            ("trace", "step", "--args", "--duration", "300ms"), ("watch", "total@step", "--duration", "300ms"),
+            ("break", "FILE:8", "--log", "{total}", "--duration", "300ms"),
+            ("inspect", "step"), ("show", "stop"), ("groups",), ("query", "SELECT count(*) FROM python.backtrace"),
+            ("pause", "--limit", "1s"), ("continue",),
+            ("pause", "--all", "--limit", "1s"), ("continue",), ("probes", "start", "memory_usage", "interval=50ms"),
+            ("config", "probing.memory.sampling=on"),
             ("config", "probing.memory.sampling=off"), ("catch", "--no-prompt")]
 RECORDS = """
 import probing, sys, warnings
@@ -81,14 +86,16 @@ def test_commands_raise_no_warning(python, tmp_path):
             done = probe("-t", job.pid, *words)
             wanted = 1 if words[1:] == ["1/0"] else 0
             assert done.returncode == wanted and "Warning" not in done.stderr + done.stdout, (words, done.stderr)
-        notes = subprocess.run([jobs.PROGRAM, "-t", str(job.pid), "repl"], input="notes()\nimport json\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        notes = subprocess.run([jobs.PROGRAM, "-t", str(job.pid), "repl"], input="notes()\nimport json\n",
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
         assert "Warning" not in notes.stdout and "fail" not in notes.stdout, notes.stdout
         probe("-t", job.pid, "eval", "stop.append(1)")
         jobs.wait_until(lambda: not job.alive(), what="the end")
         said = job.output
     script.write_text(plain)
     if python not in NEWER:
-        alone = subprocess.run([python, *flags, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+        alone = subprocess.run([python, *flags, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               universal_newlines=True)
         assert said == alone.stdout
     else:
         assert said.startswith("ready\nend\nTraceback") and said.count("Warning") == 0
@@ -99,8 +106,10 @@ PYTHONS = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_file_compiles_without_a_warning(python):
-    code = "import sys\nfor path in sys.argv[1:]:\n with open(path, 'rb') as file: compile(file.read(), path, 'exec', 0, True)"
-    done = subprocess.run([python, *FLAGS[:2], "-bb", "-c", code, *map(str, FILES)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    code = ("import sys\nfor path in sys.argv[1:]:\n"
+            " with open(path, 'rb') as file: compile(file.read(), path, 'exec', 0, True)")
+    done = subprocess.run([python, *FLAGS[:2], "-bb", "-c", code, *map(str, FILES)], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -117,7 +126,7 @@ def test_it_starts_and_records_without_a_line_of_ours(python, launched, tmp_path
     words = [program, *flags, "-c", RECORDS]
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PROBING_LOG": str(tmp_path / "log")}
     command = [jobs.PROGRAM, "launch", "--", *words] if launched else words
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60,
-                          env=env if launched else {**env, "PROBING": "1"})
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, timeout=60, env=env if launched else {**env, "PROBING": "1"})
     assert (done.stdout, done.stderr, done.returncode) == ("recorded True []\n", "", 0)
     assert not (tmp_path / "log").exists(), (tmp_path / "log").read_text()

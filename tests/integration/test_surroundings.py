@@ -45,7 +45,8 @@ def test_what_tests_start_ignores_no_signal_that_the_runner_was_told_to_ignore()
 def test_the_runner_calls_it():
     """In this very process, which may be one that was started by nohup."""
     assert all(signal.getsignal(number) != signal.SIG_IGN for number in NUMBERS)
-    folders = [os.environ[name] for name in ("HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME")]
+    folders = [os.environ[name] for name in ("HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR",
+                                             "XDG_CONFIG_HOME")]
     home = surroundings.user_home()
     assert all(Path(folder).is_dir() and home not in [Path(folder), *Path(folder).parents] for folder in folders)
     assert not [name for name in os.environ if name.startswith("PROBING_") and name not in surroundings.OURS]
@@ -56,7 +57,8 @@ def watch(folders):
     libc = ctypes.CDLL(None, use_errno=True)
     fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     for folder in folders:
-        assert libc.inotify_add_watch(fd, os.fsencode(folder), IN_OPEN | IN_ACCESS | IN_CREATE | IN_MODIFY | IN_DELETE) > 0
+        assert libc.inotify_add_watch(fd, os.fsencode(folder),
+                                      IN_OPEN | IN_ACCESS | IN_CREATE | IN_MODIFY | IN_DELETE) > 0
     return fd
 
 
@@ -75,26 +77,32 @@ def events(fd):
 
 
 # Some of each kind that would go there: the SQL worker's socket, the archive that a query reads too, a history.
-TRIED = ["test_query.py::test_memory_usage_tells_what_the_kernel_tells", "test_query.py::test_what_a_dead_process_left_can_be_asked",
-         "test_prompt.py::test_a_table_that_appears_is_completed_at_once", "test_archive.py::test_compression_is_what_is_set"]
+TRIED = ["test_query.py::test_memory_usage_tells_what_the_kernel_tells",
+         "test_query.py::test_what_a_dead_process_left_can_be_asked",
+         "test_prompt.py::test_a_table_that_appears_is_completed_at_once",
+         "test_archive.py::test_compression_is_what_is_set"]
 
 
 @pytest.mark.timeout(240)
 def test_nothing_of_the_user_is_read_or_written(tmp_path):
-    data, state, runtime = tmp_path / ".local/share/probing/archive", tmp_path / ".local/state/probing", tmp_path / "run/probing"
+    data, state, runtime = (tmp_path / ".local/share/probing/archive", tmp_path / ".local/state/probing",
+                            tmp_path / "run/probing")
     for folder in (data, state, runtime):
         folder.mkdir(parents=True, mode=0o700)
     (state / "sql_history").write_text("SELECT 'mine'\n")
-    user = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "PROBING_TEST_", "PYTEST_"))}
+    user = {name: value for name, value in os.environ.items()
+            if not name.startswith(("XDG_", "PROBING_TEST_", "PYTEST_"))}
     user.update(HOME=str(tmp_path), XDG_RUNTIME_DIR=str(tmp_path / "run"))
-    fd = watch([tmp_path / ".local/share", data.parent, data, tmp_path / ".local/state", state, tmp_path / "run", runtime])
+    fd = watch([tmp_path / ".local/share", data.parent, data, tmp_path / ".local/state", state, tmp_path / "run",
+                runtime])
     try:
         with jobs.python() as job:
             probe(job.pid, "query", "SELECT 1", env=user)
         assert events(fd), "the program itself goes there: what is watched is the right place"
         while events(fd):
             pass
-        done = subprocess.run([sys.executable, "-m", "pytest", "-q", *(f"tests/integration/{name}" for name in TRIED)], cwd=TOP, env=user,
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q", *(f"tests/integration/{name}" for name in TRIED)],
+                              cwd=TOP, env=user,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
         assert done.returncode == 0 and f"{len(TRIED)} passed" in done.stdout, done.stdout
         assert events(fd) == []

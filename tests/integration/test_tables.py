@@ -8,7 +8,8 @@ import pytest
 from jobs import probe, rows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-TYPES = "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns ORDER BY ordinal_position"
+TYPES = ("SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns ORDER BY "
+         "ordinal_position")
 # Tables of the examples themselves, and of DuckDB.
 OF_EXAMPLES = {"python.steps", "python.loss", "python.x"}
 
@@ -27,7 +28,8 @@ def catalog():
     assert done.returncode == 0, done.stderr
     tables = {}
     for row in json.loads(done.stdout):
-        name = row["table_name"] if row["table_schema"] == "main" else "%s.%s" % (row["table_schema"], row["table_name"])
+        name = row["table_name"] if row["table_schema"] == "main" else "%s.%s" % (row["table_schema"], row[
+            "table_name"])
         tables.setdefault(name, []).append((row["column_name"], row["data_type"]))
     return tables
 
@@ -40,7 +42,8 @@ def test_each_documented_table_is_in_the_catalog():
         if is_view:  # with columns made from others
             assert {column for column, _ in columns} <= {column for column, _ in here[name]}, name
         else:
-            assert columns == [(column, "VARCHAR" if kind.startswith("ENUM") else kind) for column, kind in here[name]], name
+            assert columns == [(column, "VARCHAR" if kind.startswith("ENUM") else kind)
+                               for column, kind in here[name]], name
 
 
 @pytest.mark.parametrize("name", ["python.hangs", "python.sampling", "python.break_hits", "python.profile_hotspot",

@@ -128,11 +128,14 @@ PROBES = {
     "watch": [("watch", "seen@look", "value@look", "more@look", "loss@train")],
     "track": [("track", "seen@look", "loss@train", "plain@train", "lr", "grad_norm", "throughput")],
     "torch": [("config", "probing.torch.profiling=on")],
-    "tables": [("config", "probing.torch.profiling=on"), ("query", "SELECT name, grad_norm FROM python.tensors"), ("query", "SELECT name, grad_norm FROM python.modules")],
+    "tables": [("config", "probing.torch.profiling=on"), ("query", "SELECT name, grad_norm FROM python.tensors"),
+               ("query", "SELECT name, grad_norm FROM python.modules")],
     "inspect": [("inspect", name) for name in ("plain", "sub", "wrapped", "odd", "net", "optimizer", "sys")],
     "memory": [("config", "probing.memory.sampling=on")],
     "stacks": [("backtrace", "--locals"), ("catch", "--no-prompt")],
-    "break": [("break", "SCRIPT:%d" % (LISTENING[:LISTENING.index("    seen = more")].count("\n") + 1), "--log", "there"), ("break", "--on-change", "seen@look", "--log", "another"), ("break", "--on-change", "loss@train", "--log", "another")],
+    "break": [("break", "SCRIPT:%d" % (LISTENING[:LISTENING.index("    seen = more")].count("\n") + 1), "--log",
+               "there"), ("break", "--on-change", "seen@look", "--log", "another"),
+              ("break", "--on-change", "loss@train", "--log", "another")],
 }
 
 
@@ -145,11 +148,13 @@ def test_the_program_sees_no_operation_of_ours():
                 done = probe(job.pid, *command)
                 failed = done.returncode != 0 and [" ".join(command) + ": " + done.stderr] or []
                 turns(job, 2)
-            told = json.loads(probe(job.pid, "eval", "import json; found = sorted(other); other.clear(); print(json.dumps(found))").stdout)
+            told = json.loads(probe(job.pid, "eval", "import json; found = sorted(other); other.clear(); "
+                                                     "print(json.dumps(found))").stdout)
             if told or failed:
                 seen[name] = failed + told
         assert not seen
-        assert {row["name"] for row in rows(job, "SELECT DISTINCT name FROM python.variables")} >= {"seen", "more", "loss", "lr", "grad_norm"}
+        assert {row["name"] for row in rows(job, "SELECT DISTINCT name FROM "
+                                                 "python.variables")} >= {"seen", "more", "loss", "lr", "grad_norm"}
         assert rows(job, "SELECT count(*) > 3 AS yes FROM python.break_hits WHERE message = 'there'") == [{"yes": True}]
         assert job.alive() and probe(job.pid, "detach").returncode == 0
 
@@ -233,11 +238,13 @@ main()
 def test_tracked_numbers_are_those_of_the_job():
     with jobs.python(TRAINING, interpreter=sys.executable, ready_seconds=120) as job:
         assert probe(job.pid, "track", "loss@train", "many@train", "scale@train", "grad_norm").returncode == 0
-        logged = lambda: rows(job, "SELECT loss, grad_norm FROM training_logs WHERE loss IS NOT NULL AND grad_norm IS NOT NULL")
+        logged = lambda: rows(job, "SELECT loss, grad_norm FROM training_logs WHERE loss IS NOT NULL AND "
+                                   "grad_norm IS NOT NULL")
         jobs.wait_until(lambda: "training_logs" in probe(job.pid, "tables").stdout and len(logged()) > 5, 30, "steps")
         norms = json.loads(probe(job.pid, "eval", "import json; print(json.dumps(norms))").stdout)
         found = logged()[:6]
-        assert all(norms[repr(row["loss"])] == pytest.approx(row["grad_norm"], rel=1e-5) for row in found), (found, norms)
+        assert all(norms[repr(row["loss"])] == pytest.approx(row["grad_norm"], rel=1e-5)
+                   for row in found), (found, norms)
         why = rows(job, "SELECT name, new_number, note FROM python.variables WHERE note IS NOT NULL ORDER BY name")
         assert [(row["name"], row["new_number"]) for row in why] == [("many", None), ("scale", None)], why
         assert "several elements" in why[0]["note"] and "meta" in why[1]["note"]
@@ -279,12 +286,15 @@ def test_norms_of_sharded_gradients_start_no_collective():
         other = int(job.output.split("ready ")[1].split()[0])
         for pid in (job.pid, other):
             assert probe(pid, "track", "grad_norm").returncode == 0
-        local = lambda pid: rows(pid, "SELECT new_number FROM python.variables WHERE name = 'grad_norm_local' ORDER BY timestamp")
+        local = lambda pid: rows(pid, "SELECT new_number FROM python.variables WHERE name = 'grad_norm_local' ORDER "
+                                      "BY timestamp")
         for pid in (job.pid, other):
-            jobs.wait_until(lambda: "python.variables" in probe(pid, "tables").stdout and len(local(pid)) > 3, 30, "steps")
+            jobs.wait_until(lambda: "python.variables" in probe(pid, "tables").stdout and len(local(pid)) > 3, 30,
+                            "steps")
         note = rows(job.pid, "SELECT new_number, note FROM python.variables WHERE name = 'grad_norm'")
         assert [row["new_number"] for row in note] == [None] and "collective" in note[0]["note"]
-        whole = json.loads(probe(job.pid, "eval", "norms[0]").stdout)  # the same in all steps: nearly nothing is learned
+        # the same in all steps: nearly nothing is learned
+        whole = json.loads(probe(job.pid, "eval", "norms[0]").stdout)
         parts = [local(pid)[-1]["new_number"] for pid in (job.pid, other)]
         assert math.sqrt(sum(part * part for part in parts)) == pytest.approx(whole, rel=1e-3), (parts, whole)
         assert rows(job.pid, "SELECT count(*) AS n FROM python.modules WHERE grad_norm IS NOT NULL") == [{"n": 0}]

@@ -1,6 +1,7 @@
 """Every text that a process chooses, through the commands, at a terminal and into a pipe: only text comes out.
 
-What a terminal would obey is shown by number, whichever command prints it and however the text got there; a name does not begin a line.
+What a terminal would obey is shown by number, whichever command prints it and however the text got there; a name does
+not begin a line.
 """
 import json
 import os
@@ -64,13 +65,17 @@ for name, column in (("told", "text"), ("told", EVIL), (EVIL, "text")):
 """
 # Of each: the words, and whether a program may ask for them as JSON.
 COMMANDS = [
-    ["backtrace"], ["backtrace", "--locals"], ["backtrace", "--native"], ["backtrace", "--merge"], ["now"], ["top", "-d", "0.3"],
-    ["flamegraph", "-d", "0.3", "--idle", "-o", "{folder}/a.svg"], ["memory"], ["tables"], ["config"], ["probes"], ["doctor"], ["trace"], ["break"], ["watch"], ["groups"], ["torch"],
-    ["query", "SELECT * FROM system.threads"], ["query", "SELECT * FROM system.envs"], ["query", "SELECT * FROM system.process"], ["query", "SELECT * FROM python.spans LIMIT 5"],
-    ["query", "SELECT * FROM python.backtrace"], ["query", "SELECT 1 AS \"{evil}\""], ["query", "SELECT * FROM \"{evil}\""], ["query", "--format", "markdown", "SELECT * FROM told"],
+    ["backtrace"], ["backtrace", "--locals"], ["backtrace", "--native"], ["backtrace", "--merge"], ["now"],
+    ["top", "-d", "0.3"],
+    ["flamegraph", "-d", "0.3", "--idle", "-o", "{folder}/a.svg"], ["memory"], ["tables"], ["config"], ["probes"],
+    ["doctor"], ["trace"], ["break"], ["watch"], ["groups"], ["torch"],
+    ["query", "SELECT * FROM system.threads"], ["query", "SELECT * FROM system.envs"],
+    ["query", "SELECT * FROM system.process"], ["query", "SELECT * FROM python.spans LIMIT 5"],
+    ["query", "SELECT * FROM python.backtrace"], ["query", "SELECT 1 AS \"{evil}\""],
+    ["query", "SELECT * FROM \"{evil}\""], ["query", "--format", "markdown", "SELECT * FROM told"],
     ["query", "SELECT * FROM told"], ["query", "SELECT * FROM training_logs"], ["query", "SELECT error('{evil}')"],
-    ["eval", "raise __import__('__main__').Strange(__import__('__main__').EVIL)"], ["inspect", "__main__.EVIL"], ["show", "EVIL"], ["backtrace", "--source", "{evil}"],
-    ["track", "{evil}"], ["inspect", "{evil}"],
+    ["eval", "raise __import__('__main__').Strange(__import__('__main__').EVIL)"], ["inspect", "__main__.EVIL"],
+    ["show", "EVIL"], ["backtrace", "--source", "{evil}"], ["track", "{evil}"], ["inspect", "{evil}"],
 ]
 
 
@@ -95,7 +100,8 @@ def at_terminal(words, seconds=30):
 def job(tmp_path_factory):
     script = tmp_path_factory.mktemp("job") / "evil.py"
     script.write_text(JOB)
-    env = {**os.environ, "EVIL_VALUE": EVIL, f"EVIL_{EVIL}": "1", "RANK": "0", "JOB_NAME": EVIL, "HOSTNAME": EVIL, "SLURM_JOB_ID": EVIL}
+    env = {**os.environ, "EVIL_VALUE": EVIL, f"EVIL_{EVIL}": "1", "RANK": "0", "JOB_NAME": EVIL, "HOSTNAME": EVIL,
+           "SLURM_JOB_ID": EVIL}
     with jobs.start(sys.executable, script, EVIL, ready="ready", env=env) as running:
         for words in (["inject"], ["eval", SETUP]):
             done = probe("-t", running.pid, *words)
@@ -113,7 +119,8 @@ def check(text, words, own=False):
 
 @pytest.mark.parametrize("given", COMMANDS, ids=lambda given: " ".join(given)[:40])
 def test_only_text_comes_out_of_every_command(job, tmp_path, given):
-    words = [str(jobs.PROGRAM), "-t", str(job.pid), *(word.replace("{evil}", EVIL).replace("{folder}", str(tmp_path)) for word in given)]
+    words = [str(jobs.PROGRAM), "-t", str(job.pid), *(word.replace("{evil}", EVIL).replace("{folder}", str(tmp_path))
+                                                      for word in given)]
     piped = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
     seen = at_terminal(words, 1.5 if given == ["torch"] else 30)  # it stays, until "q"
     if given[0] != "eval":  # its output is that of the program, byte by byte, where no terminal is
@@ -124,7 +131,8 @@ def test_only_text_comes_out_of_every_command(job, tmp_path, given):
     assert not set(given) & {"backtrace", "now", "SELECT * FROM told"} or rb"]0;T" in piped.stdout + piped.stderr, piped
 
 
-@pytest.mark.parametrize("given", [["core", f"/nosuch{EVIL}"], ["-t", f"nosuch{EVIL}", "now"], ["serve", "--status"], ["list"], ["now"]], ids=lambda given: given[0])
+@pytest.mark.parametrize("given", [["core", f"/nosuch{EVIL}"], ["-t", f"nosuch{EVIL}", "now"], ["serve", "--status"],
+                                   ["list"], ["now"]], ids=lambda given: given[0])
 def test_nor_where_no_process_is_named(job, given):
     words = [str(jobs.PROGRAM), *given]
     piped = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
@@ -135,17 +143,23 @@ def test_nor_where_no_process_is_named(job, given):
 
 def str_of(value):
     """All texts in it."""
-    return value if isinstance(value, str) else "".join(map(str_of, value.values() if isinstance(value, dict) else value if isinstance(value, list) else []))
+    return value if isinstance(value, str) else "".join(map(str_of,
+                                                            value.values() if isinstance(value, dict) else value
+                                                            if isinstance(value, list) else []))
 
 
 def test_rows_for_a_program_have_the_texts_as_they_are(job):
-    for words in (["backtrace", "--locals", "--json"], ["now", "--json"], ["query", "--format", "json", "SELECT * FROM told"]):
+    for words in (["backtrace", "--locals", "--json"], ["now", "--json"],
+                  ["query", "--format", "json", "SELECT * FROM told"]):
         done = subprocess.run([jobs.PROGRAM, "-t", str(job.pid), *words], stdout=subprocess.PIPE, timeout=60)
         assert "\x1b]0;T\x07\x1b[31;41mb" in str_of(json.loads(done.stdout)), words
         assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", done.stdout), words
 
 
 def test_a_terminal_gets_none_of_it_also_from_rows_and_bytes(job):
-    for words in (["query", "--format", "csv", "SELECT * FROM told"], ["query", "--format", "json", "SELECT * FROM told"],
-                  ["eval", "print(__import__('__main__').EVIL)"], ["eval", "import sys; sys.stdout.buffer.write(b'\\xff\\x9b2J\\xc2'); sys.stdout.write('\\x1b[31;41m')"]):
+    for words in (["query", "--format", "csv", "SELECT * FROM told"],
+                  ["query", "--format", "json", "SELECT * FROM told"],
+                  ["eval", "print(__import__('__main__').EVIL)"],
+                  ["eval", "import sys; sys.stdout.buffer.write(b'\\xff\\x9b2J\\xc2'); "
+                           "sys.stdout.write('\\x1b[31;41m')"]):
         check(at_terminal([str(jobs.PROGRAM), "-t", str(job.pid), *words]).replace(b"\r\nFORGED", b""), words, own=True)

@@ -111,14 +111,21 @@ def test_modules_and_steps_are_those_of_the_program_which_notices_nothing(tmp_pa
         rows = query(job, "SELECT module, parent, depth, count(*) AS n FROM python.torch_trace "
                           "WHERE model = 'Net' AND stage = 'forward' GROUP BY ALL")
         found = {row["module"]: (row["parent"], row["depth"], row["n"]) for row in rows}
-        assert found["Net"] == (None, 0, 20) and found["layers.1"] == ("Net", 1, 20) and found["layers.1.mlp.2"] == ("layers.1.mlp", 3, 20)
+        assert found["Net"] == (None, 0, 20)
+        assert found["layers.1"] == ("Net", 1, 20)
+        assert found["layers.1.mlp.2"] == ("layers.1.mlp", 3, 20)
         assert len(found) == 15
-        assert query(job, "SELECT count(*) AS n FROM python.torch_trace WHERE module = 'Late'")[0]["n"] == 2, "also the call that raised"
-        assert query(job, "SELECT count(*) AS n, count(DISTINCT step) AS d FROM python.torch_step")[0] == {"n": 19, "d": 19}
-        assert query(job, "SELECT stage, count(*) AS n FROM python.torch_trace WHERE stage IN ('backward', 'optimizer') AND depth = 0 GROUP BY 1 ORDER BY 1") == [
+        assert query(job, "SELECT count(*) AS n FROM python.torch_trace WHERE "
+                          "module = 'Late'")[0]["n"] == 2, "also the call that raised"
+        assert query(job, "SELECT count(*) AS n, count(DISTINCT step) AS d FROM "
+                          "python.torch_step")[0] == {"n": 19, "d": 19}
+        assert query(job, "SELECT stage, count(*) AS n FROM python.torch_trace WHERE stage IN ('backward', "
+                          "'optimizer') AND depth = 0 GROUP BY 1 ORDER BY 1") == [
             {"stage": "backward", "n": 20}, {"stage": "optimizer", "n": 20}]
-        inside = query(job, "SELECT max(abs(r.self_ms + c.inner_ms - r.duration_ms)) AS off FROM (SELECT step, self_ms, duration_ms FROM python.torch_trace "
-                            "WHERE module = 'Net' AND stage = 'forward') r JOIN (SELECT step, sum(duration_ms) AS inner_ms FROM python.torch_trace WHERE parent = 'Net' AND stage = 'forward' GROUP BY 1) c "
+        inside = query(job, "SELECT max(abs(r.self_ms + c.inner_ms - r.duration_ms)) AS off FROM (SELECT step, "
+                            "self_ms, duration_ms FROM python.torch_trace "
+                            "WHERE module = 'Net' AND stage = 'forward') r JOIN (SELECT step, sum(duration_ms) AS "
+                            "inner_ms FROM python.torch_trace WHERE parent = 'Net' AND stage = 'forward' GROUP BY 1) c "
                             "USING (step)")
         assert inside[0]["off"] < 0.01
         assert probe(job.pid, "detach").returncode == 0

@@ -1,4 +1,5 @@
-"""Collectives of a real DDP training with gloo: counted against torch.profiler, seen while one hangs, and gone without a trace."""
+"""Collectives of a real DDP training with gloo: counted against torch.profiler, seen while one hangs, and gone without
+a trace."""
 import sys
 
 import jobs
@@ -81,22 +82,29 @@ def test_every_collective_is_a_row_also_those_of_the_reducer_and_one_that_hangs(
         assert job.alive(), job.output
         backward = PROGRAM.splitlines().index("        loss.backward(); optimizer.step()") + 1
         counted = int(job.output.split("counted ")[1].split()[0])
-        rows = query(job, "SELECT op, location, bytes, duration_ms, src_rank, dst_rank, async_op, tensor_shape, group_size, global_rank FROM python.comm_collective "
-                          "WHERE seq != 1 OR seq IS NULL ORDER BY timestamp")  # the first is the barrier before the profiler was on
+        rows = query(job, "SELECT op, location, bytes, duration_ms, src_rank, dst_rank, async_op, tensor_shape, "
+                          "group_size, global_rank FROM python.comm_collective "
+                          # the first is the barrier before the profiler was on
+                          "WHERE seq != 1 OR seq IS NULL ORDER BY timestamp")
         assert len(rows) == counted, rows
         assert all(row["duration_ms"] > 0 for row in rows)
         reduced = [row for row in rows if row["op"] == "allreduce" and row["location"].endswith(f"job.py:{backward}")]
         assert len(reduced) >= 6 and sum(row["bytes"] for row in reduced) == 6 * 4 * (64 * 256 + 256 + 256 * 64 + 64)
         sent = next(row for row in rows if row["op"] == "send")
-        assert (sent["bytes"], sent["src_rank"], sent["dst_rank"], sent["tensor_shape"]) == (40, 0, 1, "10") and "job.py:" in sent["location"]
-        assert next(row for row in rows if row["op"] == "all_reduce")["bytes"] is None, "of an inference: only that it was"
+        assert (sent["bytes"], sent["src_rank"], sent["dst_rank"], sent["tensor_shape"]) == (40, 0, 1, "10")
+        assert "job.py:" in sent["location"]
+        assert next(row for row in rows
+                    if row["op"] == "all_reduce")["bytes"] is None, "of an inference: only that it was"
         assert query(job, "SELECT sum(bytes) AS n FROM comm_metrics WHERE operation = 'send'")[0]["n"] == 40
         between = query(job, "SELECT src_rank, dst_rank, count(*) AS n FROM comm_metrics GROUP BY ALL ORDER BY ALL")
-        # The broadcast is of rank 1; of the others the destination is the whole group. Of the inference it is only known that it was.
-        assert [(row["src_rank"], row["dst_rank"]) for row in between] == [(0, -1), (0, 1), (1, -1), (None, -1)], between
+        # The broadcast is of rank 1; of the others the destination is the whole group. Of the inference it is only
+        # known that it was.
+        assert [(row["src_rank"], row["dst_rank"])
+                for row in between] == [(0, -1), (0, 1), (1, -1), (None, -1)], between
         assert sum(row["n"] for row in between) >= counted
         say("hang")
-        hanging = "SELECT op, bytes, location FROM python.comm_collective WHERE done IS NULL AND timestamp < now() - INTERVAL 200 MILLISECONDS"
+        hanging = ("SELECT op, bytes, location FROM python.comm_collective WHERE done IS NULL AND timestamp < now() - "
+                   "INTERVAL 200 MILLISECONDS")
         jobs.wait_until(lambda: [row["bytes"] for row in query(job, hanging)] == [4936], 20, "the hang")
         say("on")
         jobs.wait_until(lambda: "\non\n" in job.output, 20, "its end")
@@ -169,16 +177,21 @@ def test_what_a_block_issues_is_in_its_table_with_its_times(tmp_path):
     def say(text):
         word.write_text(word.read_text() + text + " ")
     columns = "op, tensor_shape, bytes, c.duration_ms, done, group_size"
-    with jobs.start(sys.executable, script, word, tmp_path / "store", "0", jobs.TOP / "python", ready="", ready_seconds=90) as job:
+    with jobs.start(sys.executable, script, word, tmp_path / "store", "0", jobs.TOP / "python", ready="",
+                    ready_seconds=90) as job:
         jobs.wait_until(lambda: "counted" in job.output or not job.alive(), 90, "the blocks")
         assert job.alive(), job.output
         counted = int(job.output.split("counted ")[1].split()[0])
         # Inside of the block and not around it; also what was waited for later, and the reducer's.
-        rows = query(job, f"SELECT {columns}, s.name, s.attributes FROM collective_ops c LEFT JOIN python.trace_event s USING (span_id) ORDER BY c.timestamp")
+        rows = query(job, f"SELECT {columns}, s.name, s.attributes FROM collective_ops c LEFT JOIN python.trace_event "
+                          f"s USING (span_id) ORDER BY c.timestamp")
         assert (rows[0]["op"], rows[0]["bytes"], rows[0]["name"]) == ("allreduce", 12, "collective_ops"), rows
-        assert len(rows) == 1 + counted and all(row["duration_ms"] > 0 and row["done"] and row["group_size"] == 2 for row in rows), rows
-        assert [(row["op"], row["bytes"], row["name"]) for row in rows[-2:]] == [("allreduce", 20, "inner"), ("broadcast", 24, "collective_ops")]
-        assert sum(row["bytes"] for row in rows if row["op"] == "allreduce" and row["name"] == "collective_ops") >= 12 + 4 * (8 * 4 + 4)
+        assert len(rows) == 1 + counted, rows
+        assert all(row["duration_ms"] > 0 and row["done"] and row["group_size"] == 2 for row in rows), rows
+        assert [(row["op"], row["bytes"], row["name"])
+                for row in rows[-2:]] == [("allreduce", 20, "inner"), ("broadcast", 24, "collective_ops")]
+        assert sum(row["bytes"] for row in rows if row["op"] == "allreduce"
+                   and row["name"] == "collective_ops") >= 12 + 4 * (8 * 4 + 4)
         assert not {row["tensor_shape"] for row in rows} & {"4", "7"}
         assert query(job, "SELECT count(*) AS n FROM python.comm_collective")[0]["n"] == 0, "the probe is off"
         # The probe's table and the block's beside each other; one that hangs is there while it hangs.
@@ -191,7 +204,8 @@ def test_what_a_block_issues_is_in_its_table_with_its_times(tmp_path):
         jobs.wait_until(lambda: "passed" in job.output, 30, "its end")
         assert "passed True" in job.output and query(job, hanging) == []
         # Durations are as recorded; how a time becomes UTC is found anew by each query.
-        both = ["SELECT bytes, op, seq, duration_ms FROM %s WHERE bytes IN (32, 36) ORDER BY 1" % name for name in ("collective_ops", "python.comm_collective")]
+        both = ["SELECT bytes, op, seq, duration_ms FROM %s WHERE bytes IN (32, 36) ORDER BY 1" % name
+                for name in ("collective_ops", "python.comm_collective")]
         assert query(job, both[0]) == query(job, both[1]) and len(query(job, both[0])) == 2
         # Detached inside of a block: what we put into torch is gone, and the program goes on.
         assert probe(job.pid, "detach").returncode == 0

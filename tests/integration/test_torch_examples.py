@@ -32,10 +32,12 @@ def turn_on(pid, *more):
 
 
 def test_a_program_that_tells_of_itself_finds_it_in_its_tables():
-    done = subprocess.run([PROGRAM, "launch", "--", sys.executable, EXAMPLES / "test_probing.py"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([PROGRAM, "launch", "--", sys.executable, EXAMPLES / "test_probing.py"], capture_output=True,
+                          text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("loss ") and [line.split(",")[0] for line in lines[1:]] == ["epoch 0: 20 steps", "epoch 1: 20 steps", "epoch 2: 20 steps"]
+    assert lines[0].startswith("loss ")
+    assert [line.split(",")[0] for line in lines[1:]] == ["epoch 0: 20 steps", "epoch 1: 20 steps", "epoch 2: 20 steps"]
 
 
 def test_torch_shows_steps_and_the_tree_of_modules():
@@ -48,29 +50,43 @@ def test_torch_shows_steps_and_the_tree_of_modules():
         assert summary["samples/s"] > 0 and summary["tokens/s"] == pytest.approx(32 * summary["samples/s"], rel=0.01)
         assert 50 < summary["forward %"] + summary["backward %"] + summary["optimizer %"] <= 100
         assert sum(summary[part + " %"] for part in PHASES) == pytest.approx(100, abs=0.5), summary
-        tree = [line.split("  Block")[0].rstrip().split("   ")[0] for line in probe(job.pid, "torch", "tree").stdout.splitlines()]
-        assert tree[1].startswith("Transformer") and tree[2].strip().startswith("embedding"), "no part of the call that was under way stands above"
+        tree = [line.split("  Block")[0].rstrip().split("   ")[0]
+                for line in probe(job.pid, "torch", "tree").stdout.splitlines()]
+        assert tree[1].startswith("Transformer"), "no part of the call that was under way stands above"
+        assert tree[2].strip().startswith("embedding"), "no part of the call that was under way stands above"
         assert any(line.startswith("  layers.3") for line in tree)
         assert probe(job.pid, "torch", "branch").returncode == 2
 
 
 def test_images_are_waited_for_and_losses_are_tracked():
-    with jobs.start(sys.executable, EXAMPLES / "imagenet.py", "--images", "160", ready="epoch 0", ready_seconds=90) as job:
+    with jobs.start(sys.executable, EXAMPLES / "imagenet.py", "--images", "160", ready="epoch 0",
+                    ready_seconds=90) as job:
         refused = probe(job.pid, "track", "loss")
         assert refused.returncode == 2 and "'loss' is no VARIABLE@FUNCTION" in refused.stderr, refused.stderr
-        assert probe(job.pid, "track", "loss@train", "acc1@train", "lr", "grad_norm", "throughput", "los@train", "x@nothing").returncode == 0
+        assert probe(job.pid, "track", "loss@train", "acc1@train", "lr", "grad_norm", "throughput", "los@train",
+                     "x@nothing").returncode == 0
         turned = lambda: query(job.pid, "SELECT count(*) AS n FROM python.variables WHERE name = 'loss'")[0]["n"] > 3
         jobs.wait_until(lambda: "python.variables" in probe(job.pid, "tables").stdout and turned(), 60, "losses")
         rows = query(job.pid, "SELECT DISTINCT name, function, how FROM python.variables ORDER BY 1")
-        assert [(row["name"], row["function"]) for row in rows] == [("acc1", "train"), ("grad_norm", None), ("los", "train"), ("loss", "train"), ("lr", None), ("throughput", None),
-                                                                    ("x", "nothing")]
+        assert [(row["name"], row["function"])
+                for row in rows] == [("acc1", "train"), ("grad_norm", None), ("los", "train"), ("loss", "train"),
+                                     ("lr", None), ("throughput", None), ("x", "nothing")]
         assert {row["how"] for row in rows} == {"tracked"}
-        logged = query(job.pid, "SELECT epoch, step, loss, acc1, lr, grad_norm, throughput FROM training_logs ORDER BY step DESC LIMIT 1")[0]
-        assert logged["epoch"] > 0 and logged["lr"] == 0.05 and logged["loss"] > 0 and logged["grad_norm"] > 0 and logged["throughput"] > 0, logged
-        told = [row["message"] for row in query(job.pid, "SELECT message FROM probing.log WHERE source = 'track' ORDER BY 1")]
-        assert told == ["los@train has no value: NameError: name 'los' is not defined", "x@nothing has no value: no function nothing runs"], told
-        jobs.wait_until(lambda: query(job.pid, "SELECT sum(data_ms) AS n FROM python.torch_step")[0]["n"], 60, "batches")
-        rows = query(job.pid, "SELECT DISTINCT module, module_type FROM python.torch_trace WHERE stage IN ('dataloader', 'optimizer') ORDER BY 1")
+        logged = query(job.pid, "SELECT epoch, step, loss, acc1, lr, grad_norm, throughput FROM training_logs ORDER BY "
+                                "step DESC LIMIT 1")[0]
+        assert logged["epoch"] > 0, logged
+        assert logged["lr"] == 0.05, logged
+        assert logged["loss"] > 0, logged
+        assert logged["grad_norm"] > 0, logged
+        assert logged["throughput"] > 0, logged
+        told = [row["message"] for row in query(job.pid, "SELECT message FROM probing.log WHERE source = "
+                                                         "'track' ORDER BY 1")]
+        assert told == ["los@train has no value: NameError: name 'los' is not defined",
+                        "x@nothing has no value: no function nothing runs"], told
+        jobs.wait_until(lambda: query(job.pid, "SELECT sum(data_ms) AS n FROM python.torch_step")[0]["n"], 60,
+                        "batches")
+        rows = query(job.pid, "SELECT DISTINCT module, module_type FROM python.torch_trace WHERE stage IN "
+                              "('dataloader', 'optimizer') ORDER BY 1")
         assert [row["module"] for row in rows] == ["SGD", "_MultiProcessingDataLoaderIter"]
         assert query(job.pid, "SELECT max(samples) AS n FROM python.torch_step")[0]["n"] == 32
 
@@ -80,7 +96,8 @@ def ranks_of(job):
     found = {}
     for pid in subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True).stdout.split():
         try:
-            environment = dict(word.split("=", 1) for word in open(f"/proc/{pid}/environ").read().split("\0") if "=" in word)
+            environment = dict(word.split("=", 1) for word in open(f"/proc/{pid}/environ").read().split("\0")
+                               if "=" in word)
         except OSError:
             continue
         if "RANK" in environment:
@@ -91,8 +108,8 @@ def ranks_of(job):
 @contextmanager
 def torchrun(name, *words, ready=None):
     """The job and its ranks, {rank: pid}, which are killed at the end: torchrun that is killed leaves them."""
-    with jobs.start(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0",
-                    EXAMPLES / name, *words) as job:
+    with jobs.start(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
+                    "--rdzv-endpoint", "127.0.0.1:0", EXAMPLES / name, *words) as job:
         ranks = {}
         try:
             jobs.wait_until(lambda: len(ranks_of(job)) == 2 or not job.alive(), 120, "the ranks")
@@ -134,21 +151,25 @@ def test_the_programs_own_code_is_a_part_of_the_step_with_its_line():
         turn_on(job.pid)
         jobs.wait_until(lambda: len(query(job.pid, "SELECT 1 AS n FROM python.torch_step LIMIT 60")) == 60, 60, "steps")
         summary = json.loads(probe(job.pid, "torch", "--json").stdout)[0]
-        assert summary["own code %"] > 80 and sum(summary[part + " %"] for part in PHASES) == pytest.approx(100, abs=0.5), summary
+        assert summary["own code %"] > 80, summary
+        assert sum(summary[part + " %"] for part in PHASES) == pytest.approx(100, abs=0.5), summary
         shown = probe(job.pid, "torch", "--once").stdout
         assert f"write_metrics ({job.script}:8)" in shown, shown
         modules = shown[shown.index("of steps %"):].split("\n\n")[0].splitlines()[1:]
-        assert len(modules) >= 5 and sum(float(line.split()[-1]) for line in modules) < 20, "shares are of the step, not of each other"
+        assert len(modules) >= 5, "shares are of the step, not of each other"
+        assert sum(float(line.split()[-1]) for line in modules) < 20, "shares are of the step, not of each other"
 
 
 def test_ranks_show_their_collectives():
     with torchrun("ddp.py", ready="step 0") as ranks:
         for pid in ranks.values():
             turn_on(pid)
-        sql = "SELECT count(*) AS n FROM python.comm_collective WHERE op = 'allreduce' AND duration_ms > 0 AND location LIKE '%ddp.py:%'"
+        sql = ("SELECT count(*) AS n FROM python.comm_collective WHERE op = 'allreduce' AND duration_ms > 0 AND "
+               "location LIKE '%ddp.py:%'")
         for pid in ranks.values():
             jobs.wait_until(lambda: query(pid, sql)[0]["n"] > 10, 60, "collectives")
-        slower = "import time, torch.nn.functional as F; F.mse_loss = lambda *given, loss=F.mse_loss, sleep=time.sleep: (sleep(0.03), loss(*given))[1]"
+        slower = ("import time, torch.nn.functional as F; F.mse_loss = lambda *given, loss=F.mse_loss, "
+                  "sleep=time.sleep: (sleep(0.03), loss(*given))[1]")
         assert probe(ranks[1], "eval", slower).returncode == 0
         newest = lambda pid: query(pid, "SELECT max(step) AS n FROM python.torch_step")[0]["n"]
         until = {pid: newest(pid) + 220 for pid in ranks.values()}
@@ -163,34 +184,41 @@ def test_ranks_show_their_collectives():
 def test_the_rank_that_stops_is_the_one_that_has_issued_less():
     with torchrun("hang.py", "--after", "1500") as ranks:
         for pid in ranks.values():
-            jobs.wait_until(lambda: probe(pid, "config", "probing.torch.profiling=on", "probing.torch.hang_timeout=2").returncode == 0, 90, "the agent")
+            jobs.wait_until(lambda: probe(pid, "config", "probing.torch.profiling=on",
+                                          "probing.torch.hang_timeout=2").returncode == 0, 90, "the agent")
         hung = "SELECT message FROM python.alerts WHERE kind = 'hang'"
         for pid in ranks.values():
             jobs.wait_until(lambda: query(pid, hung), 90, "the alert")
         waiting = "SELECT op FROM python.comm_collective WHERE done IS NULL AND timestamp < now() - INTERVAL 1 SECOND"
         assert [row["op"] for row in query(ranks[0], waiting)] == ["allreduce"] and query(ranks[1], waiting) == []
-        assert "in backward" in query(ranks[0], hung)[0]["message"] and "between two phases" in query(ranks[1], hung)[0]["message"]
+        assert "in backward" in query(ranks[0], hung)[0]["message"]
+        assert "between two phases" in query(ranks[1], hung)[0]["message"]
         assert "wait_for_a_lock" in probe(ranks[1], "backtrace").stdout
         # The stacks were kept by a process outside, and outlive the ranks.
         stacks = "SELECT function, thread, stepping, language FROM python.hang_frames WHERE stepping ORDER BY id, depth"
         for pid in ranks.values():
-            jobs.wait_until(lambda: "train" in {row["function"] for row in query(pid, stacks)}, 60, "the stacks of the hang")
+            jobs.wait_until(lambda: "train" in {row["function"] for row in query(pid, stacks)}, 60,
+                            "the stacks of the hang")
         for pid in ranks.values():
             os.kill(pid, signal.SIGKILL)
-        jobs.wait_until(lambda: not any(Path(f"/proc/{pid}/task").exists() for pid in ranks.values()), 20, "the end of the ranks")
+        jobs.wait_until(lambda: not any(Path(f"/proc/{pid}/task").exists() for pid in ranks.values()), 20,
+                        "the end of the ranks")
         assert "wait_for_a_lock" in {row["function"] for row in query(ranks[1], stacks)}
         waits = {row["function"] for row in query(ranks[0], stacks)}
         assert "wait_for_a_lock" not in waits and "train" in waits
 
 
 def test_tensors_that_are_kept_by_mistake_are_counted_and_the_line_is_named():
-    line = next(number for number, text in enumerate((EXAMPLES / "leak.py").read_text().splitlines(), 1) if "remember(history, batch, loss)" in text and "def" not in text)
+    line = next(number for number, text in enumerate((EXAMPLES / "leak.py").read_text().splitlines(), 1)
+                if "remember(history, batch, loss)" in text and "def" not in text)
     with jobs.start(sys.executable, EXAMPLES / "leak.py", "--steps", "100000", ready="step 0", ready_seconds=90) as job:
         assert probe(job.pid, "inject").returncode == 0
-        count = lambda: query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NULL AND shape = '64x128'")[0]["n"]
+        count = lambda: query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NULL AND "
+                                       "shape = '64x128'")[0]["n"]
         before = count()
         jobs.wait_until(lambda: count() >= before + 20, 60, "more batches that are kept")
-        assert query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NOT NULL") == [{"n": 4}], "the model does not grow"
+        assert query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE "
+                              "name IS NOT NULL") == [{"n": 4}], "the model does not grow"
         watched = lambda: probe(job.pid, "watch", "history@train", "--duration", "1s").returncode == 0 and query(
             job.pid, "SELECT DISTINCT file, line, operation FROM python.variables WHERE how = 'in place'")
         jobs.wait_until(watched, 60, "the line")
@@ -199,7 +227,8 @@ def test_tensors_that_are_kept_by_mistake_are_counted_and_the_line_is_named():
 
 def test_the_query_for_leaks_puts_the_culprit_first():
     with jobs.start(sys.executable, EXAMPLES / "leak.py", "--steps", "100000", ready="step 0", ready_seconds=90) as job:
-        kept = lambda: query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NULL AND shape = '64x128'")[0]["n"]
+        kept = lambda: query(job.pid, "SELECT count(*) AS n FROM python.tensors WHERE name IS NULL AND "
+                                      "shape = '64x128'")[0]["n"]
         assert probe(job.pid, "config", "probing.memory.sampling=on,interval=64KB").returncode == 0
         before = kept()
         jobs.wait_until(lambda: kept() >= before + 1500, 120, "batches that are kept")
@@ -211,10 +240,15 @@ def test_the_query_for_leaks_puts_the_culprit_first():
 
 
 def test_sampled_allocations_name_the_line_that_keeps_tensors():
-    line = next(number for number, text in enumerate((EXAMPLES / "leak.py").read_text().splitlines(), 1) if "batch.clone()" in text)
+    line = next(number for number, text in enumerate((EXAMPLES / "leak.py").read_text().splitlines(), 1)
+                if "batch.clone()" in text)
     with jobs.start(sys.executable, EXAMPLES / "leak.py", "--steps", "100000", ready="step 0", ready_seconds=90) as job:
         assert probe(job.pid, "config", "probing.memory.sampling=on,interval=64KB").returncode == 0
-        kept = lambda: query(job.pid, "SELECT function_name, file, lineno, count(*) AS n FROM memory_allocations WHERE kind = 'tensor' AND freed IS NULL "
-                                      "AND timestamp < now() - INTERVAL 1 SECOND GROUP BY ALL ORDER BY sum(allocated_bytes) DESC LIMIT 1")
+        kept = lambda: query(job.pid, "SELECT function_name, file, lineno, count(*) AS n FROM memory_allocations WHERE "
+                                      "kind = 'tensor' AND freed IS NULL "
+                                      "AND timestamp < now() - INTERVAL 1 SECOND GROUP BY ALL ORDER BY "
+                                      "sum(allocated_bytes) DESC LIMIT 1")
         jobs.wait_until(lambda: kept() and kept()[0]["n"] >= 20, 60, "samples that are not freed")
-        assert {key: kept()[0][key] for key in ("function_name", "file", "lineno")} == {"function_name": "remember", "file": str(EXAMPLES / "leak.py"), "lineno": line}
+        assert {key: kept()[0][key] for key in ("function_name", "file",
+                                                "lineno")} == {"function_name": "remember",
+                                                               "file": str(EXAMPLES / "leak.py"), "lineno": line}

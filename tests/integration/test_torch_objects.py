@@ -86,23 +86,29 @@ def test_modules_tensors_and_optimizers_are_those_of_the_program(tmp_path):
         rows = {row["name"]: row for row in query(job, "SELECT * FROM Python.Modules")}
         assert set(rows) == {"Net", "a", "b", "b.0", "b.1"}
         net, a, b1 = rows["Net"], rows["a"], rows["b.1"]
-        assert (net["class"], net["model"], net["address"], net["parameters"], net["total_parameters"], net["bytes"], net["dtype"]) == (
+        assert (net["class"], net["model"], net["address"], net["parameters"], net["total_parameters"], net["bytes"],
+                net["dtype"]) == (
             "Net", "Net", address, 0, 56, 40, "float64")
-        assert (a["class"], a["parameters"], a["bytes"], a["trainable"], a["device"], a["dtype"], a["training"], a["hooks"]) == (
+        assert (a["class"], a["parameters"], a["bytes"], a["trainable"], a["device"], a["dtype"], a["training"],
+                a["hooks"]) == (
             "Linear", 40, 160, 40, "cpu", "float32", True, 1)
         assert (b1["parameters"], b1["trainable"]) == (16, 0)
-        named = query(job, "SELECT name, model, shape, dtype, bytes, requires_grad FROM python.tensors WHERE name IS NOT NULL ORDER BY name")
+        named = query(job, "SELECT name, model, shape, dtype, bytes, requires_grad FROM python.tensors WHERE name IS "
+                           "NOT NULL ORDER BY name")
         assert [tuple(row.values()) for row in named] == [
-            ("a.bias", "Net", "8", "float32", 32, True), ("a.weight", "Net", "8x4", "float32", 128, True), ("b.1.weight", "Net", "2x8", "float32", 64, False),
-            ("table", "Net", "5", "float64", 40, False)]
+            ("a.bias", "Net", "8", "float32", 32, True), ("a.weight", "Net", "8x4", "float32", 128, True),
+            ("b.1.weight", "Net", "2x8", "float32", 64, False), ("table", "Net", "5", "float64", 40, False)]
         found = {row["address"]: row for row in query(job, "SELECT * FROM python.tensors")}
-        assert [(found[each]["shape"], found[each]["dtype"], found[each]["bytes"], found[each]["is_view"], found[each]["class"]) for each in kept] == [
-            ("3x7", "float32", 84, False, "Tensor"), ("2x2", "int32", 16, False, "Tensor"), ("7", "float32", 28, True, "Tensor"), ("scalar", "float32", 4, False, "Tensor"),
+        assert [(found[each]["shape"], found[each]["dtype"], found[each]["bytes"], found[each]["is_view"],
+                 found[each]["class"]) for each in kept] == [
+            ("3x7", "float32", 84, False, "Tensor"), ("2x2", "int32", 16, False, "Tensor"),
+                     ("7", "float32", 28, True, "Tensor"), ("scalar", "float32", 4, False, "Tensor"),
             (None, None, None, None, "Mine")]
         row, = query(job, "SELECT * EXCLUDE (address) FROM python.optimizers")
-        assert row == {"name": "SGD", "class": "SGD", "groups": 1, "parameters": 40, "bytes": 160, "state_bytes": 160, "lr": 0.25, "weight_decay": 0.0,
-                       "momentum": 0.5, "device": "cpu", "dtype": "float32"}
-        shown = subprocess.run([PROGRAM_PATH, "-t", str(job.pid), "repl"], input="modules()\n[(t.bytes, t.shape, t.get() is not None) for t in tensors()][0]\n",
+        assert row == {"name": "SGD", "class": "SGD", "groups": 1, "parameters": 40, "bytes": 160, "state_bytes": 160,
+                       "lr": 0.25, "weight_decay": 0.0, "momentum": 0.5, "device": "cpu", "dtype": "float32"}
+        shown = subprocess.run([PROGRAM_PATH, "-t", str(
+            job.pid), "repl"], input="modules()\n[(t.bytes, t.shape, t.get() is not None) for t in tensors()][0]\n",
                                capture_output=True, text=True, timeout=60).stdout
         assert "Net   56          4      True" in shown and "(160," not in shown and ", True)" in shown, shown
         word.write_text("end")
@@ -161,18 +167,27 @@ def test_norms_of_gradients_are_taken_by_the_thread_that_steps(tmp_path):
         told = json.loads(job.output)
         assert probe(job.pid, "inject").returncode == 0
         assert query(job, "SELECT count(grad_norm) AS n FROM python.tensors") == [{"n": 0}]
-        assert query(job, "SELECT count(*) AS n FROM probing.log WHERE message LIKE 'grad_norm%must be on'") == [{"n": 1}]
+        assert query(job, "SELECT count(*) AS n FROM probing.log WHERE message LIKE "
+                          "'grad_norm%must be on'") == [{"n": 1}]
         assert probe(job.pid, "config", "probing.torch.profiling=on").returncode == 0
         jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
         jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.torch_step")[0]["n"] > 1, 20, "steps")
         for _ in range(3):  # a step comes within 3 s, where the machine does little else
-            tensors = {row["name"]: row for row in query(job, "SELECT name, address, grad_norm FROM python.tensors WHERE name IS NOT NULL")}
-            modules = {row["name"]: row["grad_norm"] for row in query(job, "SELECT name, Grad_Norm FROM python.modules")}
+            tensors = {row["name"]: row for row in query(job, "SELECT name, address, grad_norm FROM python.tensors "
+                                                              "WHERE name IS NOT NULL")}
+            modules = {row["name"]: row["grad_norm"] for row in query(
+                job, "SELECT name, Grad_Norm FROM python.modules")}
             if all(row["grad_norm"] for row in tensors.values()) and modules["0"]:
                 break
-        assert {name: [pytest.approx(row["grad_norm"], rel=1e-5), row["address"]] for name, row in tensors.items()} == told
-        assert modules == {"Sequential": None, "1": None} | {each: pytest.approx((told[each + ".weight"][0] ** 2 + told[each + ".bias"][0] ** 2) ** 0.5, rel=1e-5) for each in "02"}
-        assert query(job, "SELECT * FROM python.modules WHERE name = '0'")[0]["address"], "without the column nothing is waited for"
+        assert {name: [pytest.approx(row["grad_norm"], rel=1e-5), row["address"]]
+                for name, row in tensors.items()} == told
+        assert modules == {"Sequential": None,
+                           "1": None} | {each: pytest.approx((told[each + ".weight"][0] ** 2
+                                                              + told[each + ".bias"][0] ** 2) ** 0.5, rel=1e-5)
+                                         for each in "02"}
+        assert query(job,
+                     "SELECT * FROM python.modules WHERE name = '0'")[0]["address"], (
+                         "without the column nothing is waited for")
         word.write_text("end")
         jobs.wait_until(lambda: not job.alive(), 30, "its end")
         assert job.output.endswith("}\n1\n"), job.output

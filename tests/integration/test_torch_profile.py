@@ -65,7 +65,8 @@ def turn_on(pid):
 
 
 def enabled(job):
-    return probe(job.pid, "eval", "torch.autograd.profiler._is_profiler_enabled, '<locals>' in repr(torch.autograd.profiler.profile._prepare_trace)").stdout
+    return probe(job.pid, "eval", "torch.autograd.profiler._is_profiler_enabled, '<locals>' in "
+                                  "repr(torch.autograd.profiler.profile._prepare_trace)").stdout
 
 
 def test_a_few_whole_steps_are_captured_and_leave_nothing(tmp_path):
@@ -79,18 +80,21 @@ def test_a_few_whole_steps_are_captured_and_leave_nothing(tmp_path):
             events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
             assert sum(event.get("name") == "aten::addmm" for event in events) == 6
             assert sum(event.get("name", "").startswith("Optimizer.step") for event in events) == 3
-        rows = probe(job.pid, "query", "--format", "csv", "SELECT capture_id, steps, calls, self_us > 0 AND self_us <= wall_us FROM python.profile_hotspot"
+        rows = probe(job.pid, "query", "--format", "csv", "SELECT capture_id, steps, calls, self_us > 0 AND self_us <= "
+                                                          "wall_us FROM python.profile_hotspot"
                      " WHERE bucket_name = 'aten::addmm' AND bucket_kind = 'cpu_op' ORDER BY 1").stdout.splitlines()
         assert rows[1:] == ["1,3,6,true", "2,3,6,true"]
         assert enabled(job) == "(False, False)\n" and job.output == "ready\n"
         # A tool that is killed in the middle: the steps end it.
-        tool = subprocess.Popen([PROGRAM, "-t", str(job.pid), "torch", "profile", "--steps", "60", "-o", tmp_path / "none.json"])
+        tool = subprocess.Popen([PROGRAM, "-t", str(job.pid), "torch", "profile", "--steps", "60", "-o",
+                                 tmp_path / "none.json"])
         jobs.wait_until(lambda: enabled(job) == "(True, True)\n", 30, "the profiler")
         tool.send_signal(signal.SIGKILL)
         tool.wait()
         jobs.wait_until(lambda: enabled(job) == "(False, False)\n", 60, "its end")
         # Detached in the middle: the next step ends it.
-        tool = subprocess.Popen([PROGRAM, "-t", str(job.pid), "torch", "profile", "--steps", "100", "-o", tmp_path / "none.json"], stderr=subprocess.DEVNULL)
+        tool = subprocess.Popen([PROGRAM, "-t", str(job.pid), "torch", "profile", "--steps", "100", "-o",
+                                 tmp_path / "none.json"], stderr=subprocess.DEVNULL)
         jobs.wait_until(lambda: enabled(job) == "(True, True)\n", 30, "the profiler")
         assert probe(job.pid, "detach").returncode == 0
         tool.wait()
@@ -103,7 +107,8 @@ def test_a_program_that_ends_meanwhile_ends_as_it_would(tmp_path):
         turn_on(job.pid)
         (tmp_path / "go").touch()
         done = probe(job.pid, "torch", "profile", "--steps", "100", "-o", tmp_path / "trace.json")
-        assert done.returncode == 1 and ("the program ends" in done.stderr or "the process ended" in done.stderr), done.stderr
+        assert done.returncode == 1, done.stderr
+        assert "the program ends" in done.stderr or "the process ended" in done.stderr, done.stderr
         assert job.process.wait(30) == 0 and job.output == "ready\nover\n"
 
 
@@ -125,4 +130,5 @@ def test_what_the_program_does_with_the_profiler_goes_first(tmp_path):
         (tmp_path / "go").touch()
         jobs.wait_until(lambda: "until" not in probe(job.pid, "backtrace").stdout, 30, "the sleep")
         assert "no step ended within 1 s" in profile("--within", "1s")
-        assert [line for line in job.output.splitlines() if not line.startswith("USDT:")] == ["ready", "6"]  # torch tells of a program's own
+        # torch tells of a program's own
+        assert [line for line in job.output.splitlines() if not line.startswith("USDT:")] == ["ready", "6"]

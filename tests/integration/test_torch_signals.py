@@ -1,5 +1,5 @@
-"""A signal handler of the program that raises while our hooks of a training step run: the program gets the exception, as if it had been in its own
-code, and nothing of torch's state is left changed."""
+"""A signal handler of the program that raises while our hooks of a training step run: the program gets the exception,
+as if it had been in its own code, and nothing of torch's state is left changed."""
 import json
 import sys
 
@@ -73,7 +73,9 @@ TRACKED = {"values": "loss@train,grad_norm", "expression": "meter.slow@train,met
 def test_what_a_handler_raises_in_a_step_reaches_the_program(kind, tracked):
     code = PROGRAM.replace("KIND", kind)
     env = {"PROBING_TORCH_PROFILING": "on,exprs=" + TRACKED[tracked], "PYTHONPATH": str(jobs.TOP / "python")}
-    with jobs.python(code, interpreter=jobs.PROGRAM, flags=["launch", "--", sys.executable], ready="END", ready_seconds=110, env=env) as job:
+    with jobs.python(code, interpreter=jobs.PROGRAM, flags=["launch", "--", sys.executable], ready="END",
+                     ready_seconds=110, env=env) as job:
         found = json.loads(job.output.split("END ", 1)[1].splitlines()[0])
         assert found["inside"] > 0, found
-        assert (found["swallowed"], found["twice"], found["frames"], found["grad"], found["handlers"]) == (0, 0, [], 0, 0), found
+        assert (found["swallowed"], found["twice"], found["frames"], found["grad"],
+                found["handlers"]) == (0, 0, [], 0, 0), found

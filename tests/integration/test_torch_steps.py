@@ -1,5 +1,5 @@
-"""Where steps begin and end, for trainings of all kinds, and what the torch probe says of them; the numbers are compared
-with what the program itself measured. One program runs them all: importing torch is what takes long."""
+"""Where steps begin and end, for trainings of all kinds, and what the torch probe says of them; the numbers are
+compared with what the program itself measured. One program runs them all: importing torch is what takes long."""
 import json
 import sys
 import time
@@ -218,7 +218,8 @@ def job(needs_torch, tmp_path_factory):
 
 
 def run(job, name, *settings):
-    """Runs one of the program's functions with the probe on from before it. Gives what it returned and a condition for its rows."""
+    """Runs one of the program's functions with the probe on from before it. Gives what it returned and a condition for
+    its rows."""
     assert probe(job.pid, "probes", "stop", "torch").returncode in (0, 1)
     assert probe(job.pid, "probes", "start", "torch", *(settings or ("budget=off",))).returncode == 0
     jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
@@ -233,40 +234,47 @@ def run(job, name, *settings):
 
 def test_accumulated_backwards_are_one_step(job):
     _, of = run(job, "accumulate")
-    assert query(job, f"SELECT micro_batches, samples, module_calls, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL") == [
+    assert query(job, f"SELECT micro_batches, samples, module_calls, count(*) AS n FROM python.torch_step WHERE {of} "
+                      f"GROUP BY ALL") == [
         {"micro_batches": 4, "samples": 20, "module_calls": 4 * 4 + 4 + 1, "n": 5}]
     assert query(job, f"SELECT count(*) AS n FROM python.torch_trace WHERE module = '2' AND {of}")[0]["n"] == 24
 
 
 def test_two_optimizers_make_one_step(job):
     _, of = run(job, "gan")
-    assert query(job, f"SELECT micro_batches, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL") == [{"micro_batches": 2, "n": 5}]
+    assert query(job, f"SELECT micro_batches, count(*) AS n FROM python.torch_step WHERE {of} "
+                      f"GROUP BY ALL") == [{"micro_batches": 2, "n": 5}]
     assert query(job, f"SELECT count(*) AS n FROM python.torch_trace WHERE stage = 'optimizer' AND {of}")[0]["n"] == 12
 
 
 def test_each_outermost_call_of_an_inference_is_a_step(job):
     _, of = run(job, "inference")
-    assert query(job, f"SELECT samples, module_calls, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL") == [{"samples": 2, "module_calls": 4, "n": 21}]
+    assert query(job, f"SELECT samples, module_calls, count(*) AS n FROM python.torch_step WHERE {of} "
+                      f"GROUP BY ALL") == [{"samples": 2, "module_calls": 4, "n": 21}]
 
 
 def test_a_step_that_a_gradient_scaler_leaves_out_is_a_step(job):
     said, of = run(job, "amp")
     assert said["stepped"] == 19
-    assert query(job, f"SELECT skipped, micro_batches, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY ALL ORDER BY 1") == [
+    assert query(job, f"SELECT skipped, micro_batches, count(*) AS n FROM python.torch_step WHERE {of} GROUP BY "
+                      f"ALL ORDER BY 1") == [
         {"skipped": False, "micro_batches": 1, "n": 18}, {"skipped": True, "micro_batches": 1, "n": 1}]
 
 
 def test_phases_last_as_long_as_the_program_says(job):
     for attempt in range(3):
         said, of = run(job, "phases")
-        found = query(job, f"SELECT count(*) AS n, sum(data_ms) AS data, sum(forward_ms) AS forward, sum(backward_ms) AS backward, "
-                           f"sum(optimizer_ms) AS optimizer, sum(duration_ms) AS whole FROM python.torch_step WHERE {of}")[0]
+        found = query(job, f"SELECT count(*) AS n, sum(data_ms) AS data, sum(forward_ms) AS forward, sum(backward_ms) "
+                           f"AS backward, "
+                           f"sum(optimizer_ms) AS optimizer, sum(duration_ms) AS whole FROM "
+                           f"python.torch_step WHERE {of}")[0]
         assert found.pop("n") == 11
         off = {name: abs(found[name] - said[name]) / max(said[name], 5) for name in found}
         if max(off.values()) < 0.05:
             break
     assert max(off.values()) < 0.1, (found, said)  # on a machine that does other things; else 0.05
-    shapes = query(job, f"SELECT DISTINCT shapes FROM python.torch_trace WHERE module = '2' AND shapes IS NOT NULL AND {of}")
+    shapes = query(job, f"SELECT DISTINCT shapes FROM python.torch_trace WHERE module = '2' AND shapes IS NOT "
+                        f"NULL AND {of}")
     assert shapes == [{"shapes": "float32[128,700]"}]
 
 
@@ -290,9 +298,12 @@ def test_the_cost_is_measured_and_the_budget_kept(job):
         job.said += 1
         job.word.write_text(job.word.read_text() + "accumulate ")
     jobs.wait_until(lambda: job.output.count("\n[") >= job.said, 60, "the trainings")
-    assert query(job, "SELECT count(*) AS n FROM probing.log WHERE source = 'torch' AND message LIKE '%probing.torch.budget%'")[0]["n"] >= 1
+    assert query(job, "SELECT count(*) AS n FROM probing.log WHERE source = 'torch' AND message LIKE "
+                      "'%probing.torch.budget%'")[0]["n"] >= 1
     row = query(job, "SELECT * FROM python.torch_overhead ORDER BY timestamp DESC LIMIT 1")[0]
-    assert row["budget_percent"] == pytest.approx(0.01) and row["calls_per_step"] > 5 and 10 < row["ns_per_call"] < 20000
+    assert row["budget_percent"] == pytest.approx(0.01)
+    assert row["calls_per_step"] > 5
+    assert 10 < row["ns_per_call"] < 20000
     assert query(job, f"SELECT count(*) AS n FROM python.torch_step WHERE NOT sampled AND {of}")[0]["n"] > 10
 
 
@@ -300,44 +311,66 @@ def test_a_loss_that_is_no_number_is_told_of_once(job):
     assert probe(job.pid, "config", "probing.torch.profiling=on,exprs=loss@diverges").returncode == 0
     for _ in range(3):  # a thread of ours puts expressions in soon, not at once
         _, of = run(job, "diverges")
-        jobs.wait_until(lambda: query(job, f"SELECT count(*) AS n FROM python.torch_step WHERE {of}")[0]["n"] == 7, 20, "the steps")
+        jobs.wait_until(lambda: query(job, f"SELECT count(*) AS n FROM python.torch_step WHERE {of}")[0]["n"] == 7, 20,
+                        "the steps")
         rows = query(job, f"SELECT kind, severity, subject, step, message FROM python.alerts WHERE {of}")
         if rows:
             break
     step = rows[0]["step"]
-    assert rows == [{"kind": "nan", "severity": "error", "subject": "loss", "step": step, "message": f"loss is nan at step {step}"}]
-    assert query(job, f"SELECT count(*) AS n FROM python.variables WHERE name = 'loss' AND isnan(new_number) AND {of}")[0]["n"] == 3
+    assert rows == [{"kind": "nan", "severity": "error", "subject": "loss", "step": step,
+                     "message": f"loss is nan at step {step}"}]
+    assert query(job, f"SELECT count(*) AS n FROM python.variables WHERE name = 'loss' AND "
+                      f"isnan(new_number) AND {of}")[0]["n"] == 3
 
 
 def test_the_time_of_a_backward_is_given_to_its_modules(job):
     said, of = run(job, "backwards")
-    rows = query(job, f"SELECT step, module, parent, depth, duration_ms, self_ms FROM python.torch_trace WHERE stage = 'backward' AND depth > 0 AND {of}")
+    rows = query(job, f"SELECT step, module, parent, depth, duration_ms, self_ms FROM python.torch_trace WHERE stage = "
+                      f"'backward' AND depth > 0 AND {of}")
     found = {row["module"]: row for row in rows if row["step"] == 12}
-    assert set(found) == {"Net", "head", "body", "body.0", "body.1", "body.2"} and len(rows) == 12, "of one step in 16, and of each from when that is known to be cheap"
-    assert {row["step"] for row in rows} == {12, 13} and found["body.1"]["parent"] == "body" and found["body.1"]["depth"] == 3
+    assert set(found) == {"Net", "head", "body", "body.0", "body.1",
+                          "body.2"}, "of one step in 16, and of each from when that is known to be cheap"
+    assert len(rows) == 12, "of one step in 16, and of each from when that is known to be cheap"
+    assert {row["step"] for row in rows} == {12, 13}
+    assert found["body.1"]["parent"] == "body"
+    assert found["body.1"]["depth"] == 3
     slow = said["took"][13]  # the first step's beginning was not seen
     assert slow <= found["body.1"]["self_ms"] < slow + 10
-    assert found["body"]["self_ms"] == 0 and found["body"]["duration_ms"] == pytest.approx(sum(found[name]["duration_ms"] for name in ("body.0", "body.1", "body.2")))
+    assert found["body"]["self_ms"] == 0
+    assert found["body"]["duration_ms"] == pytest.approx(sum(found[name]["duration_ms"]
+                                                             for name in ("body.0", "body.1", "body.2")))
     assert found["Net"]["self_ms"] > 0, "the product is its own"
-    phase = query(job, f"SELECT duration_ms FROM python.torch_trace WHERE stage = 'backward' AND depth = 0 AND step = 12 AND {of}")[0]["duration_ms"]
+    phase = query(job, f"SELECT duration_ms FROM python.torch_trace WHERE stage = 'backward' AND depth = 0 AND step "
+                       f"= 12 AND {of}")[0]["duration_ms"]
     assert found["Net"]["duration_ms"] < phase
 
 
 def test_of_many_modules_that_come_and_go_each_call_has_its_name(job):
     _, of = run(job, "many")
-    found = query(job, f"SELECT module, count(*) AS n FROM python.torch_trace WHERE stage = 'forward' AND {of} GROUP BY 1")
-    assert {row["module"]: row["n"] for row in found} == {"Sequential": 16, **{str(i): 16 if i < 200 else 8 for i in range(1501)}}
+    found = query(job, f"SELECT module, count(*) AS n FROM python.torch_trace WHERE stage = 'forward' AND "
+                       f"{of} GROUP BY 1")
+    assert {row["module"]: row["n"] for row in found} == {"Sequential": 16,
+                                                          **{str(i): 16 if i < 200 else 8 for i in range(1501)}}
 
 
 def test_memory_is_told_of_the_module_that_takes_it(job):
     _, of = run(job, "keeps")
-    found = query(job, f"SELECT module, stage, step, host_mb, host_delta_mb, allocated FROM python.torch_trace WHERE host_delta_mb IS NOT NULL AND {of} ORDER BY timestamp")
-    assert [(row["module"], row["stage"]) for row in found] == [("Sequential", "forward"), ("0", "forward"), ("1", "forward"), ("backward", "backward"), ("SGD", "optimizer")]
-    assert {row["step"] for row in found} == {20} and all(row["host_mb"] > 100 and row["allocated"] is None for row in found)
-    assert 7 < found[2]["host_delta_mb"] < 20 and 7 < found[0]["host_delta_mb"] < 20 and abs(found[1]["host_delta_mb"]) < 4
-    assert query(job, f"SELECT step, count(*) AS n FROM python.torch_trace WHERE step = 20 AND (stage = 'forward' OR depth = 0) AND stage <> 'step' AND {of} GROUP BY 1") == [{"step": 20, "n": 5}]
-    whole = query(job, f"SELECT count(*) AS n, min(host_mb) AS host_mb, bool_and(abs(t.duration_ms - s.duration_ms) < 1e-3 AND t.self_ms < t.duration_ms) AS same "
-                       f"FROM python.torch_trace t JOIN python.torch_step s USING (step, timestamp) WHERE stage = 'step' AND t.{of}")[0]
+    found = query(job, f"SELECT module, stage, step, host_mb, host_delta_mb, allocated FROM python.torch_trace WHERE "
+                       f"host_delta_mb IS NOT NULL AND {of} ORDER BY timestamp")
+    assert [(row["module"], row["stage"])
+            for row in found] == [("Sequential", "forward"), ("0", "forward"), ("1", "forward"),
+                                  ("backward", "backward"), ("SGD", "optimizer")]
+    assert {row["step"] for row in found} == {20}
+    assert all(row["host_mb"] > 100 and row["allocated"] is None for row in found)
+    assert 7 < found[2]["host_delta_mb"] < 20
+    assert 7 < found[0]["host_delta_mb"] < 20
+    assert abs(found[1]["host_delta_mb"]) < 4
+    assert query(job, f"SELECT step, count(*) AS n FROM python.torch_trace WHERE step = 20 AND (stage = 'forward' OR "
+                      f"depth = 0) AND stage <> 'step' AND {of} GROUP BY 1") == [{"step": 20, "n": 5}]
+    whole = query(job, f"SELECT count(*) AS n, min(host_mb) AS host_mb, bool_and(abs(t.duration_ms - s.duration_ms) < "
+                       f"1e-3 AND t.self_ms < t.duration_ms) AS same "
+                       f"FROM python.torch_trace t JOIN python.torch_step s USING (step, timestamp) WHERE stage = "
+                       f"'step' AND t.{of}")[0]
     assert whole["n"] == 23 and whole["same"] and whole["host_mb"] > 100
 
 
@@ -345,42 +378,54 @@ def test_promised_queries_and_other_names_give_what_the_program_measured(job):
     assert probe(job.pid, "config", "probing.torch.profiling=on,exprs=loss@logs").returncode == 0
     for _ in range(3):
         said, of = run(job, "logs")
-        rows = query(job, f"SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs WHERE {of} GROUP BY epoch ORDER BY epoch")
-        shown = query(job, f"SELECT operation_name, avg(duration_ms) AS ms, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'module' AND stage = 'forward' GROUP BY operation_name "
+        rows = query(job, f"SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs WHERE {of} GROUP "
+                          f"BY epoch ORDER BY epoch")
+        shown = query(job, f"SELECT operation_name, avg(duration_ms) AS ms, count(*) AS n FROM profiling_data WHERE "
+                           f"{of} AND kind = 'module' AND stage = 'forward' GROUP BY operation_name "
                            "ORDER BY avg(duration_ms) DESC")
         if rows and abs(shown[0]["ms"] - said["ms"]) < 0.05 * said["ms"]:
             break
     losses = said["losses"]
     assert [(row["epoch"], row["steps"]) for row in rows] == [(0, 5), (1, 5), (2, 5)]
-    assert rows[2]["avg(loss)"] == pytest.approx(sum(losses[10:]) / 5) and rows[1]["min(loss)"] == pytest.approx(min(losses[5:10]))
+    assert rows[2]["avg(loss)"] == pytest.approx(sum(losses[10:]) / 5)
+    assert rows[1]["min(loss)"] == pytest.approx(min(losses[5:10]))
     assert shown[0]["operation_name"] == "Sequential" and [row["n"] for row in shown] == [15] * 4
     assert shown[0]["ms"] == pytest.approx(said["ms"], rel=0.25)  # on a machine that does other things; else 0.05
-    assert query(job, f"SELECT kind, stage, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'phase' GROUP BY ALL ORDER BY 2") == [
+    assert query(job, f"SELECT kind, stage, count(*) AS n FROM profiling_data WHERE {of} AND kind = 'phase' GROUP BY "
+                      f"ALL ORDER BY 2") == [
         {"kind": "phase", "stage": "backward", "n": 15}, {"kind": "phase", "stage": "optimizer", "n": 15}]
-    assert query(job, f"SELECT epoch, count(*) AS n FROM python.torch_trace WHERE module = 'Sequential' AND stage = 'forward' AND timestamp >= "
+    assert query(job, f"SELECT epoch, count(*) AS n FROM python.torch_trace WHERE module = 'Sequential' AND stage = "
+                      f"'forward' AND timestamp >= "
                       f"(SELECT min(timestamp) FROM python.torch_step WHERE {of}) GROUP BY 1 ORDER BY 1") == [
         {"epoch": 0, "n": 4}, {"epoch": 1, "n": 5}, {"epoch": 2, "n": 5}]
     values = query(job, f"SELECT micro_step, func, name, value FROM python.variables WHERE {of} ORDER BY timestamp")
     # The first step has no row of its own, since its beginning was not seen.
-    assert [(row["micro_step"], row["func"], row["name"]) for row in values[1:]] == [(n, "logs", "loss") for n in range(14)]
+    assert [(row["micro_step"], row["func"], row["name"])
+            for row in values[1:]] == [(n, "logs", "loss") for n in range(14)]
     assert [float(row["value"]) for row in values] == pytest.approx(losses)
-    assert query(job, f"SELECT count(*) AS n, min(value_type) AS t FROM python.trace_variables WHERE function_name = 'logs' AND {of}") == [{"n": 15, "t": "float"}]
-    assert query(job, f"SELECT count(*) AS n FROM python.torch_step_timing a JOIN python.torch_step b USING (timestamp) WHERE a.{of} AND a.local_step = b.step "
-                      "AND abs(a.step_duration_sec * 1000 - b.duration_ms) < 1e-6 AND a.is_shadow = NOT b.sampled AND a.micro_batches = 1") == [{"n": 14}]
+    assert query(job, f"SELECT count(*) AS n, min(value_type) AS t FROM python.trace_variables WHERE function_name = "
+                      f"'logs' AND {of}") == [{"n": 15, "t": "float"}]
+    assert query(job, f"SELECT count(*) AS n FROM python.torch_step_timing a JOIN python.torch_step b USING "
+                      f"(timestamp) WHERE a.{of} AND a.local_step = b.step "
+                      "AND abs(a.step_duration_sec * 1000 - b.duration_ms) < 1e-6 AND a.is_shadow = NOT b.sampled AND "
+                      "a.micro_batches = 1") == [{"n": 14}]
 
 
 def test_it_is_switched_by_a_setting_and_a_hang_is_told_of(job):
     assert probe(job.pid, "probes", "stop", "torch").returncode == 0
-    assert probe(job.pid, "config", "probing.torch.profiling=on", "probing.torch.hang_timeout=1", "probing.sample_rate=0.5").returncode == 0
+    assert probe(job.pid, "config", "probing.torch.profiling=on", "probing.torch.hang_timeout=1",
+                 "probing.sample_rate=0.5").returncode == 0
     jobs.wait_until(lambda: "50% of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
     job.word.write_text(job.word.read_text() + "accumulate ")
     job.said += 1
-    jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'hang'")[0]["n"] == 1, 20, "the alert")
+    jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'hang'")[0]["n"] == 1, 20,
+                    "the alert")
     row = query(job, "SELECT * FROM python.alerts WHERE kind = 'hang'")[0]
     assert row["severity"] == "error" and row["value"] >= 1 and "no step for" in row["message"]
     job.word.write_text(job.word.read_text() + "accumulate ")
     job.said += 1
-    jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'resumed'")[0]["n"] == 1, 20, "its end")
+    jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'resumed'")[0]["n"] == 1,
+                    20, "its end")
     assert probe(job.pid, "config", "probing.torch.profiling=off").returncode == 0
     assert "waits" not in probe(job.pid, "probes").stdout and "of the steps" not in probe(job.pid, "probes").stdout
     job.word.write_text(job.word.read_text() + "end")

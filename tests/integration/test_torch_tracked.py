@@ -41,7 +41,8 @@ TOLD_STEP = PROGRAM % ("import probing; count = 0", "probing.step(count)")
 @contextlib.contextmanager
 def trained(code, variable, value):
     env = {variable: value, "PYTHONPATH": str(jobs.TOP / "python")}
-    with jobs.python(code, interpreter=jobs.PROGRAM, flags=["launch", "--", sys.executable], ready="ready", ready_seconds=90, env=env) as job:
+    with jobs.python(code, interpreter=jobs.PROGRAM, flags=["launch", "--", sys.executable], ready="ready",
+                     ready_seconds=90, env=env) as job:
         said = [json.loads(line[len("said "):]) for line in job.output.splitlines() if line.startswith("said ")]
         yield job, [(epoch, step, float(loss)) for epoch, step, loss in said]
 
@@ -65,12 +66,17 @@ def test_each_step_of_a_training_is_logged_as_the_training_counts_it(code, varia
         assert same(found, said) and all(same(float(row["whole"]), float(row["loss"])) for row in rows)
         for name in ("epoch", "step"):
             if name + "@train" in value:
-                assert [row["whole"] for row in jobs.rows(job, 'SELECT "%s@train" AS whole FROM training_logs ORDER BY timestamp' % name)] == \
+                assert [row["whole"] for row in jobs.rows(job, 'SELECT "%s@train" AS whole FROM training_logs ORDER '
+                                                               'BY timestamp' % name)] == \
                     [row[name] for row in rows]
-        groups = jobs.rows(job, "SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs WHERE NOT isnan(loss) GROUP BY epoch ORDER BY epoch")
+        groups = jobs.rows(job, "SELECT epoch, avg(loss), min(loss), count(*) as steps FROM training_logs WHERE NOT "
+                                "isnan(loss) GROUP BY epoch ORDER BY epoch")
         assert [row["epoch"] for row in groups] == [1, 2, 3]
         for row in groups:
             losses = [loss for epoch, _, loss in said if epoch == row["epoch"] and loss == loss]
-            assert row["steps"] == len(losses) and row["avg(loss)"] == pytest.approx(sum(losses) / len(losses)) and row["min(loss)"] == min(losses)
+            assert row["steps"] == len(losses)
+            assert row["avg(loss)"] == pytest.approx(sum(losses) / len(losses))
+            assert row["min(loss)"] == min(losses)
         nan = [step for _, step, loss in said if loss != loss]
-        assert nan == [60] and [row["step"] for row in jobs.rows(job, "SELECT step FROM python.alerts WHERE kind = 'nan'")] == nan
+        assert nan == [60]
+        assert [row["step"] for row in jobs.rows(job, "SELECT step FROM python.alerts WHERE kind = 'nan'")] == nan

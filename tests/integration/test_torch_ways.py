@@ -1,4 +1,5 @@
-"""The torch probe beside what trainings do: autocast, activation checkpointing, FSDP, schedulers; ranks that are profiled together, and one that dies."""
+"""The torch probe beside what trainings do: autocast, activation checkpointing, FSDP, schedulers; ranks that are
+profiled together, and one that dies."""
 import json
 import os
 import re
@@ -78,7 +79,9 @@ def test_it_computes_the_same_bit_for_bit(way, tmp_path):
     script = tmp_path / "ways.py"
     script.write_text(WAYS)
     asks, told = os.pipe()
-    with os.fdopen(asks) as asks, os.fdopen(told, "w") as told, jobs.start(sys.executable, script, way, ready="ready", ready_seconds=90, piped=asks) as job:
+    with os.fdopen(asks) as asks, os.fdopen(told,
+                                            "w") as told, jobs.start(sys.executable, script, way, ready="ready",
+                                                                     ready_seconds=90, piped=asks) as job:
         def losses():
             seen = job.output.count("\n")
             told.write("again\n")
@@ -91,9 +94,11 @@ def test_it_computes_the_same_bit_for_bit(way, tmp_path):
         assert probe(job.pid, "probes", "start", "torch", "budget=off").returncode == 0
         jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 30, "the probe")
         assert losses() == bare
-        steps = query(job.pid, "SELECT count(*) AS n, count(DISTINCT optimizer_ms > 0) AS stepped FROM python.torch_step")[0]
+        steps = query(job.pid, "SELECT count(*) AS n, count(DISTINCT optimizer_ms > 0) AS stepped FROM "
+                               "python.torch_step")[0]
         assert steps["n"] in (19, 20) and steps["stepped"] == 1, "a scheduler makes no step"
-        calls = query(job.pid, "SELECT count(*) AS n FROM python.torch_trace WHERE stage = 'forward' AND module LIKE '%linear'")[0]["n"]
+        calls = query(job.pid, "SELECT count(*) AS n FROM python.torch_trace WHERE stage = 'forward' AND module "
+                               "LIKE '%linear'")[0]["n"]
         assert calls >= 50, "modules are seen, also those that a checkpoint runs again"
         assert probe(job.pid, "detach").returncode == 0
         assert losses() == bare and job.alive()
@@ -107,7 +112,8 @@ def ranks(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with ExitStack() as stack:
-        found = [stack.enter_context(jobs.start(sys.executable, script, port, rank, env={"RANK": str(rank), "WORLD_SIZE": "2"})) for rank in range(2)]
+        found = [stack.enter_context(jobs.start(sys.executable, script, port, rank,
+                                                env={"RANK": str(rank), "WORLD_SIZE": "2"})) for rank in range(2)]
         for job in found:
             jobs.wait_until(lambda: "ready" in job.output or not job.alive(), 90, "the rank")
             assert job.alive(), job.output
@@ -120,12 +126,15 @@ def test_all_ranks_are_profiled_in_the_same_steps_and_one_outlives_the_other(ran
     name, (first, second) = ranks
     done = probe("-t", name, "--all", "torch", "profile", "--steps", "3", "-o", tmp_path / "trace.json")
     assert done.returncode == 0, done.stderr
-    steps = [sorted({event["name"] for event in json.loads(path.read_text())["traceEvents"] if re.fullmatch(r"number \d+", event.get("name", ""))})
+    steps = [sorted({event["name"] for event in json.loads(path.read_text())["traceEvents"]
+                     if re.fullmatch(r"number \d+", event.get("name", ""))})
              for path in sorted(tmp_path.glob("trace*.json"))]
     assert len(steps) == 2 and steps[0] == steps[1] and len(steps[0]) in (3, 4), steps
     both = probe("-t", name, "--all", "torch")
     tables = both.stdout.split("\n\n")
-    assert both.returncode == 0 and len(tables) == 6 and all(text.startswith("rank ") for text in tables), both.stdout + both.stderr
+    assert both.returncode == 0, both.stdout + both.stderr
+    assert len(tables) == 6, both.stdout + both.stderr
+    assert all(text.startswith("rank ") for text in tables), both.stdout + both.stderr
     assert "waits for other ranks" in tables[2] and "forward" in tables[3] and "allreduce" in tables[4], both.stdout
     collectives = "SELECT count(*) AS n FROM python.comm_collective WHERE op = 'allreduce'"
     before = query(second.pid, collectives)[0]["n"]

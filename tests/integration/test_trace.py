@@ -62,7 +62,8 @@ if len(sys.argv) < 9:
 
 
 def ended(job, name, also="true"):
-    return rows(job, f"SELECT * FROM python.trace_event WHERE record_type = 'call' AND name LIKE '%{name}' AND ended IS NOT NULL AND {also}")
+    return rows(job, f"SELECT * FROM python.trace_event WHERE record_type = 'call' AND name LIKE '%{name}' AND ended "
+                     f"IS NOT NULL AND {also}")
 
 
 @EVERY
@@ -78,7 +79,8 @@ def test_calls_are_rows(python):
         assert probe(job.pid, "trace").stdout == "nothing is traced\n"
         forward = ended(job, "Model.forward")[0]
         told = json.loads(forward["arguments"])
-        assert told == {"self": "<__main__.Model>", "x": 1.5, "rest": [[1, 2]], "k": "x", "more": {"z": "<__main__.Loud>"}}
+        assert told == {"self": "<__main__.Model>", "x": 1.5, "rest": [[1, 2]], "k": "x",
+                        "more": {"z": "<__main__.Loud>"}}
         assert (forward["result"], json.loads(forward["locals"]), forward["error"]) == ("4.0", {"y": 3.0}, None)
         failed = ended(job, "fail")
         assert failed and all(each["error"] == "ValueError" and each["result"] is None for each in failed)
@@ -104,7 +106,8 @@ def test_depth_and_duration():
             job, "SELECT span_id FROM python.trace_event WHERE name LIKE '%forward'")}
         jobs.wait_until(lambda: probe(job.pid, "trace").stdout == "nothing is traced\n", what="the end")
         if "monitoring" in probe(job.pid, "eval", "import sys; print(dir(sys))").stdout:
-            jobs.wait_until(lambda: probe(job.pid, "eval", "import sys; print([sys.monitoring.get_tool(n) for n in (3, 4)])").stdout
+            jobs.wait_until(lambda: probe(job.pid, "eval", "import sys; print([sys.monitoring.get_tool(n) for "
+                                                           "n in (3, 4)])").stdout
                             == "[None, None]\n", what="the tool's end")
 
 
@@ -130,23 +133,27 @@ def test_detach_ends_it():
 def test_what_there_is_as_rows(tmp_path):
     """Of trace, watch and break, for programs; one table also of several processes."""
     script = tmp_path / "job.py"
-    script.write_text("import sys, time\ndef work(n):\n    total = n\n    time.sleep(0.001)\n    return total\nprint('ready', flush=True)\nwhile True:\n    work(3)\n")
+    script.write_text("import sys, time\ndef work(n):\n    total = n\n    time.sleep(0.001)\n    return total\n"
+                      "print('ready', flush=True)\nwhile True:\n    work(3)\n")
 
     def listed(command, *target):
         done = probe(*target, command, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    with jobs.start(sys.executable, script, ready="ready") as job, jobs.start(sys.executable, script, ready="ready") as other:
+    with jobs.start(sys.executable, script,
+                    ready="ready") as job, jobs.start(sys.executable, script, ready="ready") as other:
         everyone = "-t", str(script), "--all"
         assert probe(*everyone, "trace", "work", "--duration", "60s").returncode == 0
         jobs.wait_until(lambda: all(each["calls"] > 0 for each in listed("trace", *everyone)), what="a call of each")
         found = listed("trace", *everyone)
         assert {each["target"] for each in found} == {f"pid {job.pid}", f"pid {other.pid}"} and len(found) == 2, found
-        assert all((each["function"], each["errors"]) == ("__main__:work", 0) and each["mean_ms"] >= 1 for each in found), found
+        assert all((each["function"], each["errors"]) == ("__main__:work", 0) and each["mean_ms"] >= 1
+                   for each in found), found
         assert probe(job.pid, "watch", "total@work").returncode == 0
         (found,) = listed("watch", job.pid)
-        assert (found["variable"], found["file"], found["line"]) == ("total@work", str(script), 2) and found["changes"] >= 0, found
+        assert (found["variable"], found["file"], found["line"]) == ("total@work", str(script), 2), found
+        assert found["changes"] >= 0, found
         assert probe(job.pid, "break", f"{script}:4", "--log", "{n}").returncode == 0
         (found,) = listed("break", job.pid)
         assert (found["number"], found["action"], found["condition"], found["errors"]) == (1, "log", None, 0), found

@@ -25,7 +25,8 @@ def waits(pid):
 
 
 def wait_of(pid, name, kind, *fields):
-    """The wait of that thread, once it is of that kind and has these fields: on a busy machine a holder is not always found."""
+    """The wait of that thread, once it is of that kind and has these fields: on a busy machine a holder is not always
+    found."""
     seen = {}
 
     def there():

@@ -46,13 +46,14 @@ def changes(job, name):
 @EVERY
 def test_changes_are_rows(python):
     with program(python, CODE) as job:
-        names = ["self.lr@Trainer.step", "self.groups[0]['lr']@Trainer.step", "name@Trainer.step", "seen@Trainer.step", "result@fact", "n@main",
-                 "api_key@Trainer.step"]
+        names = ["self.lr@Trainer.step", "self.groups[0]['lr']@Trainer.step", "name@Trainer.step", "seen@Trainer.step",
+                 "result@fact", "n@main", "api_key@Trainer.step"]
         done = probe(job.pid, "watch", *names)
         assert done.returncode == 0 and len(done.stdout.splitlines()) == len(names), done.stderr
         jobs.wait_until(lambda: len(changes(job, "n")) > 15, what="changes")
         assert all(name in probe(job.pid, "watch").stdout for name in names)
-        assert "n@main" in probe(job.pid, "watch", "--stop").stdout and probe(job.pid, "watch").stdout == "nothing is watched\n"
+        assert "n@main" in probe(job.pid, "watch", "--stop").stdout
+        assert probe(job.pid, "watch").stdout == "nothing is watched\n"
         lr = changes(job, "self.lr")[-6:]  # while the others were added it may have missed one
         assert lr and all(row["old_number"] == 2 * row["new_number"] or row["new_number"] == 0.5 for row in lr)
         first = int(probe(job.pid, "eval", "Trainer.step.__code__.co_firstlineno").stdout)
@@ -60,11 +61,14 @@ def test_changes_are_rows(python):
         numbers = [int(row["new_number"]) for row in changes(job, "n")]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         assert all(row["new_number"] == row["old_number"] + 1 for row in changes(job, "self.groups[0]['lr']")[-6:])
-        assert {(row["old"], row["new"]) for row in changes(job, "name")[-6:]} <= {('"even"', '"odd"'), ('"odd"', '"even"')}
+        assert {(row["old"], row["new"]) for row in changes(job,
+                                                            "name")[-6:]} <= {('"even"', '"odd"'), ('"odd"', '"even"')}
         in_place = [row for row in changes(job, "seen") if row["how"] == "in place"]
         assert in_place and all(len(json.loads(row["new"])) == 2 and row["line"] - first == 8 for row in in_place)
-        named = probe(job.pid, "eval", "__import__('linecache').getline(Trainer.step.__code__.co_filename, Trainer.step.__code__.co_firstlineno)").stdout
-        assert {row["operation"] for row in in_place} == {"append()" if "def step" in named else None}  # a program of -c has no source
+        named = probe(job.pid, "eval", "__import__('linecache').getline(Trainer.step.__code__.co_filename, "
+                                       "Trainer.step.__code__.co_firstlineno)").stdout
+        # a program of -c has no source
+        assert {row["operation"] for row in in_place} == {"append()" if "def step" in named else None}
         assert not any(row["operation"] for row in lr)
         assert {row["new_number"] for row in changes(job, "result")} == {1, 2, 6}
         assert {row["new"] for row in changes(job, "api_key")} == {'"***"'}
@@ -98,11 +102,14 @@ def test_a_thread_that_runs_already_is_seen_or_it_is_said(command):
     with jobs.python(IN_A_THREAD) as job:
         done = probe(job.pid, *[word.replace("FILE", job.script) for word in command])
         assert done.returncode == 0, done.stderr
-        assert ("a thread that runs it already is not seen" in done.stdout + done.stderr) == (sys.version_info < (3, 12)), done.stdout
+        assert ("a thread that runs it already is not seen" in done.stdout
+                + done.stderr) == (sys.version_info < (3, 12)), done.stdout
 
 
-@pytest.mark.parametrize("word, text", [("loss", "VARIABLE@FUNCTION"), ("f(x)@train", "nothing that calls"), ("x@nothing", "__main__ has no nothing; it has "),
-                                        ("nosuch@train", "train has no variable nosuch; it has model, step, total"), ("nosuch.x@train", "no variable nosuch;")])
+@pytest.mark.parametrize("word, text", [("loss", "VARIABLE@FUNCTION"), ("f(x)@train", "nothing that calls"),
+                                        ("x@nothing", "__main__ has no nothing; it has "),
+                                        ("nosuch@train", "train has no variable nosuch; it has model, step, total"),
+                                        ("nosuch.x@train", "no variable nosuch;")])
 def test_refused(word, text):
     with jobs.python(COUNTING) as job:
         done = probe(job.pid, "watch", word)
@@ -162,11 +169,13 @@ while True:
 
 def test_a_tensor_that_each_call_changes_is_changed_in_place(needs_torch):
     with jobs.python(CALLED, interpreter=sys.executable, ready_seconds=120) as job:
-        assert probe(job.pid, "watch", "w@work", "held@work", "fresh@work", "w@whole", "self.w@Owner.step").returncode == 0
+        assert probe(job.pid, "watch", "w@work", "held@work", "fresh@work", "w@whole",
+                     "self.w@Owner.step").returncode == 0
         jobs.wait_until(lambda: all(len(changes(job, name)) > 12 for name in ("held", "fresh", "w")), 30, "changes")
         first = int(probe(job.pid, "eval", "work.__code__.co_firstlineno").stdout)
         told = lambda name, function: {(row["line"] - first, row["how"], row["operation"])
-                                       for row in changes(job, name)[2:] if row["function"] == function and row["how"] != "first"}
+                                       for row in changes(job, name)[2:] if row["function"] == function
+                                       and row["how"] != "first"}
         assert told("held", "work") == {(3, "in place", "+=")}
         assert told("fresh", "work") == {(5, "assigned", None)}
         assert {(2, "in place", "+="), (4, "assigned", None)} <= told("w", "work"), told("w", "work")
@@ -179,11 +188,15 @@ def test_tensors(needs_torch):
     with jobs.python(TENSORS, interpreter=sys.executable, ready="") as job:
         jobs.wait_until(lambda: "ready" in job.output, seconds=60, what="torch")
         assert probe(job.pid, "watch", "weight@train", "loss@train", "bias@train").returncode == 0
-        jobs.wait_until(lambda: len(changes(job, "loss")) > 5 and len(changes(job, "weight")) > 5 and len(changes(job, "bias")) > 9, what="changes")
+        jobs.wait_until(lambda: len(changes(job, "loss")) > 5 and len(changes(job, "weight")) > 5
+                        and len(changes(job, "bias")) > 9, what="changes")
         weight, loss = changes(job, "weight")[1:], changes(job, "loss")[1:]
         first = int(probe(job.pid, "eval", "train.__code__.co_firstlineno").stdout)
-        assert {(row["how"], row["line"] - first, row["operation"]) for row in weight} == {("in place", 7, "add_"), ("in place", 11, "helper(), mul_")}
-        assert {(row["line"] - first, row["operation"]) for row in changes(job, "bias")[1:]} == {(8, "[]="), (9, "add(out=)"), (10, "+="), (11, "helper(), mul_")}
+        assert {(row["how"], row["line"] - first, row["operation"])
+                for row in weight} == {("in place", 7, "add_"), ("in place", 11, "helper(), mul_")}
+        assert {(row["line"] - first, row["operation"])
+                for row in changes(job, "bias")[1:]} == {(8, "[]="), (9, "add(out=)"), (10, "+="),
+                                                         (11, "helper(), mul_")}
         assert json.loads(weight[0]["new"])["tensor"] == [3]
         assert {(row["how"], row["line"] - first) for row in loss} == {("assigned", 12)}
         assert all(row["new_number"] in (2 * row["old_number"], 1.0) for row in loss)

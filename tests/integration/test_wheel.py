@@ -1,5 +1,5 @@
-"""The wheel and the release archive: they install or unpack, and what is in them runs with SQL where no build tree is, down to
-the oldest libc at hand that they promise."""
+"""The wheel and the release archive: they install or unpack, and what is in them runs with SQL where no build tree is,
+down to the oldest libc at hand that they promise."""
 import os
 import re
 import shutil
@@ -19,7 +19,8 @@ SLEEP = "import time; answer = 42; print('up', flush=True); [time.sleep(0.05) fo
 
 
 def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, **options)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, **options)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout
 
@@ -69,7 +70,8 @@ def test_the_name_of_the_wheel_promises_what_auditwheel_finds(wheel, top):
     promised = tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)", wheel.name).groups()))
     wanted = set()
     for library in (top / "build/wheel/venv/lib/probing").glob("*.so*"):
-        wanted |= {tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", run("readelf", "-VW", library))}
+        wanted |= {tuple(map(int, v.split(".")))
+                   for v in re.findall(r"GLIBC_([0-9.]+)", run("readelf", "-VW", library))}
     assert (2, 17) <= max(wanted)[:2] <= promised
 
 
@@ -84,7 +86,8 @@ def test_runs_with_sql_without_the_build_tree(kind, unpacked, top):
         try:
             target.stdout.readline()
             assert without_the_build_tree(top, program, "-t", target.pid, "eval", "print(answer)") == "42\n"
-            assert without_the_build_tree(top, program, "-t", target.pid, "query", "--format", "csv", SQL).split() == ["there,x", "true,42"]
+            assert without_the_build_tree(top, program, "-t", target.pid, "query", "--format", "csv",
+                                          SQL).split() == ["there,x", "true,42"]
         finally:
             target.kill()
 
@@ -98,9 +101,11 @@ def test_runs_with_sql_on_an_old_system(kind, root, unpacked):
     shutil.copytree(unpacked[kind], inside, symlinks=True)
     program = f"/tmp/probing-{kind}/bin/probing"
     script = (f"rm -f /tmp/up\npython3 -c \"{SLEEP}\" >/tmp/up & pid=$!\nuntil grep -q up /tmp/up; do sleep 0.1; done\n"
-              f"{program} -t $pid eval 'print(answer)' && {program} -t $pid query --format csv '{SQL}'\nr=$?\nkill $pid\nexit $r")
+              f"{program} -t $pid eval 'print(answer)' && {program} -t $pid query --format csv '{SQL}'\nr=$?\nkill "
+              f"$pid\nexit $r")
     try:
-        out = run("unshare", "--fork", "--pid", "--mount", f"--mount-proc={roots.ROOTS / root}/proc", "--kill-child", "chroot", roots.ROOTS / root,
+        out = run("unshare", "--fork", "--pid", "--mount", f"--mount-proc={roots.ROOTS / root}/proc", "--kill-child",
+                  "chroot", roots.ROOTS / root,
                   "/bin/sh", "-c", script, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"})
         assert out.split() == ["42", "there,x", "true,42"]
     finally:

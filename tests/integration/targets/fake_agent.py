@@ -1,5 +1,5 @@
-"""A program that is its own agent, and not a good one: fake_agent.py MODE. It makes a run directory in /dev/shm as an agent
-does, and answers on the socket in it by the mode:
+"""A program that is its own agent, and not a good one: fake_agent.py MODE. It makes a run directory in /dev/shm as an
+agent does, and answers on the socket in it by the mode:
 
   silent    takes the connection and says nothing          slow     a byte of the answer to HELLO every half second
   dribble   the same of every answer after HELLO           huge     an answer that is to have 4 GB
@@ -80,7 +80,8 @@ def answer(client, number):
             client.sendall(frame(DONE, number + 7, field(8, b"wrong")) * 100)
     elif MODE == "flood":
         while True:
-            client.sendall(frame(OUTPUT, number, field(11, b"probing.sample_rate") + field(12, b"1") + field(8, b"command")))
+            client.sendall(frame(OUTPUT, number, field(11, b"probing.sample_rate") + field(12, b"1")
+                                 + field(8, b"command")))
             time.sleep(0.001)
     elif MODE == "garbage":
         client.sendall(bytes(range(256)) * 64)
