@@ -8,10 +8,14 @@ sys.path.insert(0, str(TOP / "scripts"))
 import layouts  # noqa: E402
 
 # Field of the agent -> field of the table.
-FIELDS = {"interp_gil": "interp.gil", "thread_id": "tstate.thread_id", "native_id": "tstate.native_id", "top": "tstate.frame",
-          "cframe_top": "cframe_frame", "back": "frame.back", "code": "frame.code", "slots": "frame.locals", "flags": "code.flags",
-          "file": "code.file", "names": "code.varnames", "cells": "code.cellvars", "free": "code.freevars", "kinds": "code.kinds",
-          "owner": "frame.owner", "instr": "frame.instr", "name": "code.name", "qualname": "code.qualname", "adaptive": "code.adaptive"}
+FIELDS = {"interp_gil": "interp.gil", "thread_id": "tstate.thread_id", "native_id": "tstate.native_id",
+          "top": "tstate.frame",
+          "cframe_top": "cframe_frame", "back": "frame.back", "code": "frame.code", "slots": "frame.locals",
+          "flags": "code.flags",
+          "file": "code.file", "names": "code.varnames", "cells": "code.cellvars", "free": "code.freevars",
+          "kinds": "code.kinds",
+          "owner": "frame.owner", "instr": "frame.instr", "name": "code.name", "qualname": "code.qualname",
+          "adaptive": "code.adaptive"}
 
 
 def test_the_agent_s_offsets_are_those_of_the_tables(top):

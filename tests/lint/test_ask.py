@@ -1,26 +1,33 @@
-"""src/ask/ is for callers with many threads too: it knows no terminal, prints nothing, keeps nothing and changes nothing of the process.
+"""src/ask/ is for callers with many threads too: it knows no terminal, prints nothing, keeps nothing and changes
+nothing of the process.
 
-By the symbols its objects ask for. apart.c makes the children in which the rest may happen; what it calls is listed apart.
+By the symbols its objects ask for. apart.c makes the children in which the rest may happen; what it calls is listed
+apart.
 """
 import re
 
 import pytest
 from source import RELEASE, files, output
 
-PRINTS = {"printf", "vprintf", "puts", "putchar", "perror", "psignal", "stdout", "stderr", "error", "warn", "warnx", "syslog"}
+PRINTS = {"printf", "vprintf", "puts", "putchar", "perror", "psignal", "stdout", "stderr", "error", "warn", "warnx",
+          "syslog"}
 # The caller may be a service without one.
 TERMINAL = {"isatty", "tcgetattr", "tcsetattr", "ttyname_r", "ctermid", "fgetc", "getchar", "stdin"}
 CHANGES = {
-    "setenv", "unsetenv", "putenv", "clearenv", "signal", "sigaction", "sigprocmask", "pthread_sigmask", "sigaltstack", "alarm", "setitimer",
-    "setpriority", "nice", "setrlimit", "prlimit", "umask", "chdir", "fchdir", "chroot", "setlocale", "unshare", "setns", "prctl",
-    "setuid", "seteuid", "setgid", "setegid", "setsid", "setpgid", "dup2", "dup3", "sched_setaffinity", "sched_setscheduler",
+    "setenv", "unsetenv", "putenv", "clearenv", "signal", "sigaction", "sigprocmask", "pthread_sigmask", "sigaltstack",
+    "alarm", "setitimer",
+    "setpriority", "nice", "setrlimit", "prlimit", "umask", "chdir", "fchdir", "chroot", "setlocale", "unshare",
+    "setns", "prctl",
+    "setuid", "seteuid", "setgid", "setegid", "setsid", "setpgid", "dup2", "dup3", "sched_setaffinity",
+    "sched_setscheduler",
 }
 # Only in a child of its own; and what ends the caller.
-CHILDREN = {"fork", "vfork", "posix_spawn", "posix_spawnp", "system", "popen", "wait", "waitpid", "wait4", "waitid", "ptrace",
-            "execv", "execve", "execvp", "execl", "execlp"}
+CHILDREN = {"fork", "vfork", "posix_spawn", "posix_spawnp", "system", "popen", "wait", "waitpid", "wait4", "waitid",
+            "ptrace", "execv", "execve", "execvp", "execl", "execlp"}
 ENDS = {"exit", "_exit", "abort", "quick_exit", "atexit", "err", "errx"}
 # They answer from memory that all threads share.
-SHARED = {"strtok", "localtime", "gmtime", "ctime", "asctime", "getpwuid", "getpwnam", "getgrgid", "getgrnam", "rand", "tmpnam", "ttyname"}
+SHARED = {"strtok", "localtime", "gmtime", "ctime", "asctime", "getpwuid", "getpwnam", "getgrgid", "getgrnam", "rand",
+          "tmpnam", "ttyname"}
 FORBIDDEN = PRINTS | TERMINAL | CHANGES | CHILDREN | ENDS | SHARED
 # These make a child, and in the child give signals and descriptors their usual state.
 ALLOWED = {"apart.c": {"fork", "waitpid", "_exit", "prctl", "sigaction", "sigprocmask", "dup3"},
@@ -55,7 +62,8 @@ def test_keeps_nothing(path):
             if re.search(r" [bBC] ", line)]
     sizes = dict(re.findall(r"^(\.\w[\w.]*)\s+(\d+)", output("size", "-A", object_of(path)), re.M))
     # .data.rel.ro and the like are read-only once the program is loaded.
-    writable = {name: size for name, size in sizes.items() if re.fullmatch(r"\.t?(data|bss)(\.(?!rel\.ro).*)?", name) and size != "0"}
+    writable = {name: size for name, size in sizes.items() if re.fullmatch(r"\.t?(data|bss)(\.(?!rel\.ro).*)?", name)
+                and size != "0"}
     assert not kept and not writable, f"{path} keeps {kept or writable}"
 
 

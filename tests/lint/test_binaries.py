@@ -1,4 +1,5 @@
-"""What was built: it needs libc only, asks for no newer glibc than promised, exports what it should, names no folder."""
+"""What was built: it needs libc only, asks for no newer glibc than promised, exports what it should, names no
+folder."""
 import re
 
 import pytest

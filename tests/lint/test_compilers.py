@@ -1,5 +1,5 @@
-"""GCC and zig cc accept every source without a warning (warnings are errors), for x86-64 and for aarch64. Clang's warnings:
-test_tidy.py."""
+"""GCC and zig cc accept every source without a warning (warnings are errors), for x86-64 and for aarch64. Clang's
+warnings: test_tidy.py."""
 import pytest
 from source import TOP, output
 

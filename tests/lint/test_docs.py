@@ -73,12 +73,15 @@ def test_a_page_can_be_read_at_speed(path):
     assert not found, "\n".join(f"{path}:{each}" for each in found)
 
 
-@pytest.mark.parametrize("content", ["x" * 121, "a\n" * 7, "word " * 36, "| a | " + "word " * 36 + "|", "- " + "word " * 36])
+@pytest.mark.parametrize("content", ["x" * 121, "a\n" * 7, "word " * 36, "| a | " + "word " * 36 + "|",
+                                     "- " + "word " * 36])
 def test_what_is_too_long_is_noticed(content):
     assert len(list(complaints(content))) >= 1
 
 
-@pytest.mark.parametrize("content", ["```\n" + "x" * 300 + "\n```", "- a\n" * 9, "word " * 20 + ".\nNext " + "word " * 10, "| " + "word " * 30 + "| " + "word " * 8 + "|"])
+@pytest.mark.parametrize("content", ["```\n" + "x" * 300 + "\n```", "- a\n" * 9,
+                                     "word " * 20 + ".\nNext " + "word " * 10,
+                                     "| " + "word " * 30 + "| " + "word " * 8 + "|"])
 def test_what_is_short_enough_is_left_alone(content):
     assert not list(complaints("\n".join(content.splitlines())[:2000]))
 
@@ -125,7 +128,8 @@ def known_options(*command):
 def wrong_words(words):
     """What of a command line does not exist."""
     rest = words[1:]
-    while rest and (rest[0] in ("-t", "--target", "--ranks", "--nodes", "--token-file") or re.match(r"\d+$|\$|.+:\d+|[A-Z]|--all$|<|$", rest[0])):
+    while rest and (rest[0] in ("-t", "--target", "--ranks", "--nodes", "--token-file")
+                    or re.match(r"\d+$|\$|.+:\d+|[A-Z]|--all$|<|$", rest[0])):
         rest = rest[1:] if re.match(r"\d+$|\$|.+:\d+|[A-Z]|--all$|<|$", rest[0]) else rest[2:]
     if not rest or rest[0] in ("help", "COMMAND", "...", "man", "completions", "--version", "--help"):
         return
@@ -146,12 +150,14 @@ def wrong_words(words):
 @pytest.mark.parametrize("path", PAGES, ids=str)
 def test_commands_of_a_page_exist(path):
     assert PROGRAM.exists(), "build it first: make"
-    wrong = [f"{path}:{number}: {' '.join(words)}: {word}" for number, words in commands(text(path)) for word in wrong_words(words)]
+    wrong = [f"{path}:{number}: {' '.join(words)}: {word}" for number, words in commands(text(path))
+             for word in wrong_words(words)]
     assert not wrong, "\n".join(wrong)
 
 
 def test_commands_that_do_not_exist_are_noticed():
-    page = "```\nprobing -t 4711 backtraces\nx=$(probing list --frmt json)   # --no\n```\n`probing -t 4711 query \"SELECT 1\" --json` and `probing frob`\n"
+    page = ("```\nprobing -t 4711 backtraces\nx=$(probing list --frmt json)   # --no\n```\n"
+            "`probing -t 4711 query \"SELECT 1\" --json` and `probing frob`\n")
     assert [list(wrong_words(words)) for _, words in commands(page)] == [["backtraces"], ["--frmt"], [], ["frob"]]
 
 

@@ -1,4 +1,5 @@
-"""Includes go downwards only: cli > serve > cluster > ask > engine, inject, profile > remote, print > base, control, table.
+"""Includes go downwards only: cli > serve > cluster > ask > engine, inject, profile > remote, print > base, control,
+table.
 
 The agent stands apart: it runs in the target and sees table/ and control/ only.
 """
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 from source import TOP, files, text
 
-LEVEL = {"base": 0, "control": 0, "table": 0, "remote": 1, "print": 1, "engine": 2, "inject": 2, "profile": 2, "ask": 3, "cluster": 4, "serve": 5, "cli": 6}
+LEVEL = {"base": 0, "control": 0, "table": 0, "remote": 1, "print": 1, "engine": 2, "inject": 2, "profile": 2, "ask": 3,
+         "cluster": 4, "serve": 5, "cli": 6}
 AGENT_SEES = {"agent", "table", "control"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
@@ -30,7 +32,8 @@ def wrong_includes(path, content):
         if other in LEVEL or other == "agent":
             if not may_include(folder, other):
                 yield name
-        elif ".." in name or not any((TOP / parent / name).exists() for parent in (f"src/{folder}", path.parent, "include")):
+        elif ".." in name or not any((TOP / parent / name).exists()
+                                     for parent in (f"src/{folder}", path.parent, "include")):
             yield name
 
 
@@ -88,12 +91,16 @@ def test_one_name_is_one_type():
 
 
 def test_one_place_asks_for_the_gil():
-    """A thread of the agent that takes the GIL by itself crashes a program that ends at that moment: see src/agent/enter.h."""
-    asking = [str(path.relative_to(TOP)) for path in sorted((TOP / "src").rglob("*.c")) if re.search(r"[.>]gil_ensure\(|PyGILState_Ensure\(", path.read_text())]
+    """A thread of the agent that takes the GIL by itself crashes a program that ends at that moment: see
+    src/agent/enter.h."""
+    asking = [str(path.relative_to(TOP)) for path in sorted((TOP / "src").rglob("*.c"))
+              if re.search(r"[.>]gil_ensure\(|PyGILState_Ensure\(", path.read_text())]
     assert asking == ["src/agent/enter.c"]
 
 
 def test_loaded_objects_are_looked_at_inside_the_gate_of_fork():
-    """A child of fork waits for ever for glibc's lock of that list (fork_gate.h). musl has no such lock, and no other way (thread.c)."""
-    outside = [str(path) for path in files("src/agent/*.c", "src/agent/**/*.c") if re.search(r"\bdl_iterate_phdr\(", text(path))]
+    """A child of fork waits for ever for glibc's lock of that list (fork_gate.h). musl has no such lock, and no other
+    way (thread.c)."""
+    outside = [str(path) for path in files("src/agent/*.c", "src/agent/**/*.c")
+               if re.search(r"\bdl_iterate_phdr\(", text(path))]
     assert outside == ["src/agent/fork_gate.c", "src/agent/thread.c"]

@@ -1,5 +1,5 @@
-"""What base/ does once is done nowhere else: hashes, the path of this program, cleaning of text, /dev/null, HOST:PORT, starting
-processes. By the words that such code has."""
+"""What base/ does once is done nowhere else: hashes, the path of this program, cleaning of text, /dev/null, HOST:PORT,
+starting processes. By the words that such code has."""
 import re
 
 import pytest
@@ -8,7 +8,8 @@ from source import files, text
 # A comparison with the control characters. These write a format's escapes, read keys, or refuse such text.
 CONTROLS = r"[<>]=? ' '|< 0x20\b|isprint\(|iscntrl\("
 ESCAPES = {"src/cli/line/line_edit.c", "src/cli/line/line_keys.c", "src/cluster/cluster.c", "src/control/settings.c",
-           "src/engine/shared/cell_text.c", "src/engine/worker/plan_split.c", "src/print/outlet.c", "src/print/records.c", "src/remote/python/value.c", "src/serve/answer.c"}
+           "src/engine/shared/cell_text.c", "src/engine/worker/plan_split.c", "src/print/outlet.c",
+           "src/print/records.c", "src/remote/python/value.c", "src/serve/answer.c"}
 ONCE = {
     "hash": (r"0x0*100000001b3|1099511628211|16777619u?\b", "src/base/hash.h", set()),
     "program": (r"/proc/self/exe", "src/base/program.h", set()),
@@ -17,14 +18,16 @@ ONCE = {
     "null": (r'open\("/dev/null"', "src/base/null.c", {"src/serve/jobs_child.c"}),
     "loopback": (r">> 24\)? == 127|IN6_IS_ADDR_LOOPBACK", "src/base/host_port.c", set()),
     # The children of questions share memory with their parent; system calls are tried out in a child.
-    "process": (r"(?<![\w.\"])(?:v?fork\(\)|clone\(|posix_spawnp?\()", "src/base/process.c", {"src/ask/apart.c", "src/inject/seccomp.c"}),
+    "process": (r"(?<![\w.\"])(?:v?fork\(\)|clone\(|posix_spawnp?\()", "src/base/process.c",
+                {"src/ask/apart.c", "src/inject/seccomp.c"}),
     # host_port.c looks for the first colon. These read http://HOST:PORT/PID?token=, and the port of a header Host.
     "port": (r"(?:str|mem)rchr\([^;]*':'", None, {"src/cli/remote.c", "src/serve/gate.c"}),
 }
 
 
 def places(pattern):
-    found = {str(path) for path in files("src/*.c", "src/*.h") if path.parts[1] != "agent" and re.search(pattern, text(path))}
+    found = {str(path) for path in files("src/*.c", "src/*.h") if path.parts[1] != "agent"
+             and re.search(pattern, text(path))}
     assert found
     return found
 

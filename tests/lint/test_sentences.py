@@ -1,5 +1,5 @@
-"""No behaviour is decided by the wording of a message of ours: a better sentence must not break a feature. What programs that are not ours print is
-listed, with whose it is."""
+"""No behaviour is decided by the wording of a message of ours: a better sentence must not break a feature. What
+programs that are not ours print is listed, with whose it is."""
 import re
 
 import pytest
@@ -44,7 +44,8 @@ def test_no_decision_by_a_sentence():
 
 
 @pytest.mark.parametrize("line, found", [
-    ('if (strstr(errors, "there are no breakpoints"))', ["there are no breakpoints"]), ('strncmp(text, "probing: ", 9) == 0', ["probing: "]),
+    ('if (strstr(errors, "there are no breakpoints"))', ["there are no breakpoints"]),
+    ('strncmp(text, "probing: ", 9) == 0', ["probing: "]),
     ('strstr(answer, "\\"message\\":\\"")', ['\\"message\\":\\"']), ('strcmp(f(")", x), "it goes on")', ["it goes on"]),
     ('strcmp(name, "stop") == 0 ? "it goes on" : 0', []), ('strstr(said, "OCI runtime exec failed")', [])])
 def test_a_sentence_in_a_comparison_is_noticed(line, found):

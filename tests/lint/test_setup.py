@@ -35,8 +35,8 @@ def test_without_rights_it_prints_the_command_to_run(tmp_path):
     (tmp_path / "id").unlink()
     (tmp_path / "id").write_text("#!/bin/sh\necho 65534\n")
     (tmp_path / "id").chmod(0o755)
-    done = subprocess.run(["/bin/sh", SETUP, "build"], env={**os.environ, "PATH": str(tmp_path)}, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(["/bin/sh", SETUP, "build"], env={**os.environ, "PATH": str(tmp_path)},
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     assert done.returncode == 1
     assert re.search(r"^    sudo apt-get install .*\bgcc\b.*\bmake\b", done.stderr, re.M), done.stderr
 

@@ -1,7 +1,7 @@
 """Code that may run in a signal handler calls only what may be called there.
 
-A source that says "Signal-safe throughout" in its opening comment is held to it: what its object asks for must be on the
-list below or be defined in another such object.
+A source that says "Signal-safe throughout" in its opening comment is held to it: what its object asks for must be on
+the list below or be defined in another such object.
 """
 import re
 
@@ -15,7 +15,8 @@ MUST_PROMISE = {"append", "segment", "space", "dict", "cells"}
 ALLOWED = {
     "memcpy", "memset", "memmove", "memcmp", "strlen", "strcmp",
     "clock_gettime", "getpid", "gettid", "syscall", "sched_yield",
-    "mmap", "munmap", "mremap", "madvise", "mprotect", "mlock", "munlock", "fcntl", "fchmod", "fallocate", "posix_fallocate", "pwrite", "pread", "ftruncate", "fstat", "fstatvfs",
+    "mmap", "munmap", "mremap", "madvise", "mprotect", "mlock", "munlock", "fcntl", "fchmod", "fallocate",
+    "posix_fallocate", "pwrite", "pread", "ftruncate", "fstat", "fstatvfs",
     "open", "read", "write", "close", "getrlimit", "__errno_location", "pthread_self",
 }
 # What the compiler puts in by itself.

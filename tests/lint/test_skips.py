@@ -55,11 +55,14 @@ def test_a_skip_fails_the_run_unless_a_line_allows_it(count):
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.split(" | ")[1])
 def test_a_line_has_a_condition_a_test_and_a_reason(line):
     when, pattern, why = line.split(" | ")
-    assert f"#   {when}" in text("tests/skips.txt") and runner.allowed_skips(f"always | {pattern} | {why}") and why.strip()
+    assert f"#   {when}" in text("tests/skips.txt")
+    assert runner.allowed_skips(f"always | {pattern} | {why}")
+    assert why.strip()
     name, separator, _ = pattern.partition(": ")
     assert separator
     file, _, test = name.partition("::")
     if "/" in file and not file.endswith("*"):
         suite, _, stem = file.rpartition("/")
-        source = next(path for path in (TOP / f"tests/integration/{stem}.py", TOP / f"tests/unit/{stem}.c") if path.exists())
+        source = next(path for path in (TOP / f"tests/integration/{stem}.py", TOP / f"tests/unit/{stem}.c")
+                      if path.exists())
         assert re.sub(r"[*[].*", "", test) in source.read_text()

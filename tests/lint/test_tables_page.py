@@ -6,14 +6,15 @@ from source import TOP, files, text
 
 
 def test_the_page_is_current():
-    done = subprocess.run(["python3", TOP / "scripts/tables.py", "--check"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True)
+    done = subprocess.run(["python3", TOP / "scripts/tables.py", "--check"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
     assert done.returncode == 0, done.stdout
 
 
 def repeated(names, sources):
     """The files that spell the name of a table of tables.def where a struct pb_table_spec gets its name."""
-    return [f"{path}: {name}" for path, content in sources for name in re.findall(r'\.name = "([\w.]+)",\s*\.comment', content) if name in names]
+    return [f"{path}: {name}" for path, content in sources
+            for name in re.findall(r'\.name = "([\w.]+)",\s*\.comment', content) if name in names]
 
 
 def test_tables_are_described_once():

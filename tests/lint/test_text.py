@@ -78,7 +78,8 @@ PICTURES = Path("docs/pictures")
 
 
 def is_picture(data):
-    """A small PNG with a palette, as scripts/page_pictures.py writes it: pixels, and nothing beside them that could tell of a machine."""
+    """A small PNG with a palette, as scripts/page_pictures.py writes it: pixels, and nothing beside them that could
+    tell of a machine."""
     at, kinds = 8, []
     while data.startswith(b"\x89PNG\r\n\x1a\n") and at + 12 <= len(data):
         kinds.append(data[at + 4:at + 8])
@@ -90,11 +91,13 @@ def test_no_binary_file_is_kept():
     """A core dump was, with an environment in it. What a test needs of that kind it makes."""
     paths = files()
     assert paths
-    binary = [str(path) for path in paths if is_binary((TOP / path).read_bytes()) and not (path.parent == PICTURES and is_picture((TOP / path).read_bytes()))]
+    binary = [str(path) for path in paths if is_binary((TOP / path).read_bytes())
+              and not (path.parent == PICTURES and is_picture((TOP / path).read_bytes()))]
     assert not binary, f"binary files: {', '.join(binary)}"
 
 
-@pytest.mark.parametrize("data", [b"\x7fELF\x02\x01\x01\0\0", b"\x89PNG\r\n", b"PK\x03\x04\0", "größe".encode("latin-1")], ids=["elf", "png", "zip", "latin-1"])
+@pytest.mark.parametrize("data", [b"\x7fELF\x02\x01\x01\0\0", b"\x89PNG\r\n", b"PK\x03\x04\0",
+                                  "größe".encode("latin-1")], ids=["elf", "png", "zip", "latin-1"])
 def test_a_binary_file_is_noticed(data):
     assert is_binary(data) and not is_binary("größe 😀\n".encode())
 
@@ -128,7 +131,10 @@ def test_a_file_opens_with_what_it_is_for(path):
 
 
 def test_sequences_for_a_terminal_begin_with_the_tag_of_the_outlet():
-    """What a target chose cannot begin with it (print/outlet.h). These write to the terminal itself, their own text alone."""
-    own = {"src/print/outlet.c", "src/cli/profile/profile_screen.c", "src/cli/line/line_draw.c", "src/cli/line/line_edit.c", "src/cli/line/line_keys.c"}
-    wrong = [str(path) for path in files("src/*.c", "src/*.h") if r'\033' in text(path) and str(path) not in own | {"src/print/outlet.h"}]
+    """What a target chose cannot begin with it (print/outlet.h). These write to the terminal itself, their own text
+    alone."""
+    own = {"src/print/outlet.c", "src/cli/profile/profile_screen.c", "src/cli/line/line_draw.c",
+           "src/cli/line/line_edit.c", "src/cli/line/line_keys.c"}
+    wrong = [str(path) for path in files("src/*.c", "src/*.h") if r'\033' in text(path) and str(path) not in own
+             | {"src/print/outlet.h"}]
     assert not wrong, wrong

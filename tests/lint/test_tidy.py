@@ -1,5 +1,5 @@
-"""clang-tidy with the file .clang-tidy, which has Clang's warnings too, over every source of the release build: the agent's,
-unit tests and benchmarks."""
+"""clang-tidy with the file .clang-tidy, which has Clang's warnings too, over every source of the release build: the
+agent's, unit tests and benchmarks."""
 import json
 import shlex
 import shutil
@@ -40,7 +40,8 @@ def test_a_warning_of_clang_alone_is_a_finding(tmp_path):
     commands = json.loads((RELEASE / "compile_commands.json").read_text())
     command = next(command for command in commands if command["file"].endswith("src/base/err.c"))
     flags = shlex.split(command["command"].partition(" -o ")[0])[1:]
-    (tmp_path / "twice.c").write_text("int twice(int x);\nint twice(int x)\n{\n    if ((x == 1))\n        return 2;\n    return x;\n}\n")
+    (tmp_path / "twice.c").write_text("int twice(int x);\nint twice(int x)\n{\n    if ((x == 1))\n        return 2;\n"
+                                      "    return x;\n}\n")
     shutil.copy(TOP / ".clang-tidy", tmp_path)
     assert not subprocess.run(["gcc", *flags, "-fsyntax-only", tmp_path / "twice.c"], stderr=subprocess.PIPE).stderr
     done = subprocess.run(["clang-tidy", "--quiet", tmp_path / "twice.c", "--", *flags, *QUIET], stdout=subprocess.PIPE,

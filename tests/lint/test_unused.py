@@ -1,7 +1,8 @@
-"""Code that nothing calls: a function or variable with a name for other files has a user in one; what a header defines has one too.
+"""Code that nothing calls: a function or variable with a name for other files has a user in one; what a header defines
+has one too.
 
-By the symbols of the objects in build/release. What only its own file uses is static; what only tests use is gone, but for the
-parsers and the interface listed here.
+By the symbols of the objects in build/release. What only its own file uses is static; what only tests use is gone, but
+for the parsers and the interface listed here.
 """
 import re
 from collections import defaultdict
@@ -11,12 +12,14 @@ from test_binaries import EXPORTS
 
 # Parts that a fuzzer or a unit test calls by themselves, which the product calls within their file.
 PARTS = {
-    "pb_archive_unescape", "pb_cluster_format", "pb_cluster_parse", "pb_core_open_fd", "pb_field_next", "pb_limits_of_groups", "pb_member_read",
-    "pb_merge_choose", "pb_native_aarch64", "pb_native_x86_64", "pb_parquet_footer_rows", "pb_perf_map_parse", "pb_profiling_join", "pb_py_open_at",
-    "pb_py_told_column", "pb_seccomp_judge", "pb_seccomp_run",
+    "pb_archive_unescape", "pb_cluster_format", "pb_cluster_parse", "pb_core_open_fd", "pb_field_next",
+    "pb_limits_of_groups", "pb_member_read",
+    "pb_merge_choose", "pb_native_aarch64", "pb_native_x86_64", "pb_parquet_footer_rows", "pb_perf_map_parse",
+    "pb_profiling_join", "pb_py_open_at", "pb_py_told_column", "pb_seccomp_judge", "pb_seccomp_run",
 }
 # What tests and benchmarks alone ask of the arena and its reader.
-LOOKS = {"pb_arena_bound", "pb_arena_used", "pb_clock_is_counter", "pb_reader_open_memory", "pb_table_find", "pb_view_still_valid"}
+LOOKS = {"pb_arena_bound", "pb_arena_used", "pb_clock_is_counter", "pb_reader_open_memory", "pb_table_find",
+         "pb_view_still_valid"}
 OURS_FOR_LIBRARIES = {"main", "__xstat", "open64"}  # what the C library or DuckDB calls
 DEFINITION = re.compile(r"^static inline [^;{(]*?\b(\w+)\(", re.M)
 
@@ -37,7 +40,8 @@ def unused(defined, asked):
 
 
 def symbols():
-    objects = [path for path in RELEASE.glob("CMakeFiles/*.dir/src/**/*.c.o") if (TOP / str(path).split(".dir/")[1][:-2]).exists()]
+    objects = [path for path in RELEASE.glob("CMakeFiles/*.dir/src/**/*.c.o")
+               if (TOP / str(path).split(".dir/")[1][:-2]).exists()]
     assert len(objects) > 300, "nothing was built"
     return uses(output("nm", "-gA", *objects))
 
@@ -56,17 +60,21 @@ def test_what_tests_alone_use_is_used_by_tests():
 
 
 def test_what_a_header_defines_has_a_user():
-    content = {path: text(path) for path in files("src/*.c", "src/*.h", "include/*.h", "tests/*.c", "tests/*.h", "bench/*.c")}
+    content = {path: text(path) for path in files("src/*.c", "src/*.h", "include/*.h", "tests/*.c", "tests/*.h",
+                                                  "bench/*.c")}
     words = defaultdict(int)
     for part in content.values():
         for word in re.findall(r"\w+", re.sub(r"/\*.*?\*/", "", part, flags=re.S)):
             words[word] += 1
     idle = {f"{path}: {name}" for path, part in content.items() if path.suffix == ".h" and path.parts[0] == "src"
-            for name in DEFINITION.findall(part) if words[name] == 1 and not name.startswith("pb_fill_")}  # one for each type
+            # one for each type
+            for name in DEFINITION.findall(part) if words[name] == 1 and not name.startswith("pb_fill_")}
     assert not idle
 
 
 def test_an_extern_without_a_user_is_noticed():
-    listing = ("x/a.dir/src/base/err.c.o:0000000000000010 T pb_one\nx/a.dir/src/base/err.c.o:                 U pb_two\n"
-               "x/a.dir/src/base/err.c.o:0000000000000020 T pb_two\nx/a.dir/src/base/json.c.o:                 U pb_one\n")
+    listing = ("x/a.dir/src/base/err.c.o:0000000000000010 T pb_one\n"
+               "x/a.dir/src/base/err.c.o:                 U pb_two\n"
+               "x/a.dir/src/base/err.c.o:0000000000000020 T pb_two\n"
+               "x/a.dir/src/base/json.c.o:                 U pb_one\n")
     assert unused(*uses(listing)) == {"pb_two"}
