@@ -110,7 +110,7 @@ static int take_frame(struct pb_talk *talk, const struct pb_frame *frame, struct
     case PB_MSG_END:
     case PB_MSG_ERROR:
         ret->type = PB_TALK_END;
-        ret->status = frame->type == PB_MSG_ERROR || pb_field_u64(frame, PB_TAG_STATUS, 0) != 0;
+        ret->status = frame->type == PB_MSG_ERROR ? 1 : (int)pb_field_u64(frame, PB_TAG_STATUS, 0);
         take_text(frame, ret->text);
         talk->ended = 1;
         return 0;
