@@ -33,9 +33,9 @@ const stream = {
     };
   },
 };
-// The topic of a resource: of the table in src/serve/routes.c.
+// The topic of a resource: of the table in src/serve/routes.c. A run that has ended (PID@..) changes no more, and has none.
 function topic_of(path: string): string | undefined {
-  const [, id, of] = /^\/api\/v1\/targets\/([^/?]+)\/(stacks|memory|torch)$/.exec(path) ?? [], [, name] = /^\/api\/v1\/(now|targets|alerts|hangs)$/.exec(path) ?? [];
+  const [, id, of] = /^\/api\/v1\/targets\/(\d+)\/(stacks|memory|torch)$/.exec(path) ?? [], [, name] = /^\/api\/v1\/(now|targets|alerts|hangs)$/.exec(path) ?? [];
   return id ? `${of}:${id}` : name;
 }
 
