@@ -294,5 +294,6 @@ def test_contexts_keep_the_programs_variables_and_none_of_ours(python, tmp_path)
     script = tmp_path / "contexts.py"
     script.write_text(HEAD + OWN_VARIABLES.replace("ROUNDS", "200" if SOAK else "12"))
     path = builds.path(python) / "trainer" if python in builds.FREE_THREADED else python
-    done = subprocess.run([path, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, universal_newlines=True)
+    done = subprocess.run([path, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+                          universal_newlines=True)
     assert (done.returncode, done.stdout) == (0, "")

@@ -38,3 +38,9 @@ def test_it_is_done_in_one_place(name):
     found = places(pattern)
     assert place is None or place in found
     assert found - {place} == others, f"{name}: use {place or 'src/base/host_port.h'}"
+
+
+def test_cmocka_is_included_in_one_place():
+    """With the headers that it wants before it: tests/unit/test.h."""
+    wrong = [str(path) for path in files("tests/unit/*.[ch]") if "<cmocka.h>" in text(path)]
+    assert wrong == ["tests/unit/test.h"]

@@ -1,21 +1,15 @@
 /* probing.max_memory as a request of a client sets it: a bound that holds while rows are written, that gives
  * memory back when it is lowered, and that takes the oldest rows. */
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "agent/agent.h"
 #include "control/message.h"
 #include "control/settings.h"
 #include "table/arena.h"
 #include "table/reader.h"
 
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #define MB (1ull << 20)
 

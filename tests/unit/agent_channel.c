@@ -1,6 +1,12 @@
 /* Channels: the agent's server and rings, a tool's talk, and threads that read and write as the Python part
  * does, all real but for Python. What a client that floods, stops reading, half-closes or goes away does to
  * the other side, and what is left of it: nothing. */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <time.h>
+
 #include "agent/agent.h"
 #include "agent/channel.h"
 #include "agent/fds.h"
@@ -11,22 +17,8 @@
 #include "control/message.h"
 #include "control/talk.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
 #include "agent_test.h"
+#include "test.h"
 
 static struct pb_agent agent;
 static int door[2];

@@ -1,28 +1,20 @@
 /* Small parts of the agent that run in a program of ours as they do in the target: waking and starting
  * threads, the table of descriptors, locks.
  * tsan: no: a test makes locks anew while another thread may still let go of one, as a child of fork does. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
 #include "agent/fds.h"
 #include "agent/lock.h"
 #include "agent/spawn.h"
 #include "agent/thread.h"
 #include "agent/wake.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static atomic_int done;
 static int seen_fd, kept_fd, woken;

@@ -1,20 +1,13 @@
 /* Probes: started twice, stopped twice, one that does not start, one that does not stop, all of them on when
  * the agent goes, and a child of fork. */
+#include <sys/wait.h>
+
 #include "agent/clock.h"
 #include "agent/probes/probes.h"
 #include "control/settings.h"
 #include "table/arena.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static int starts, stops, ticks, forks, start_error, stop_error;
 static char last_settings[PB_PROBE_SETTINGS];

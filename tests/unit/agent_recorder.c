@@ -1,17 +1,12 @@
 /* Entry of the program's threads into the tables: no thread is inside once it is closed, and a thread that
  * stays inside is reported. Names of tables and columns. */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "agent/recorder.h"
 #include "table/names.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #define THREADS 4
 #define ROUNDS  300

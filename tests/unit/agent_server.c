@@ -1,26 +1,19 @@
 /* The agent's server and a tool's client, both real, each in a thread: what passes between them beside
  * frames, and what a peer that dribbles, stops reading or goes away can do to the other side. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+
 #include "agent/fds.h"
 #include "agent/server.h"
 #include "control/client.h"
 #include "control/message.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
 #include "agent_test.h"
+#include "test.h"
 
 static struct pb_server server;
 static int door[2];

@@ -6,27 +6,9 @@
  *
  * tsan: no, its run time cannot go on in a child of a program with threads. AddressSanitizer's allocator does
  * not get its locks in order over a fork beside threads: that test is skipped there. */
-#include "ask/apart.h"
-#include "ask/memory.h"
-#include "ask/settings.h"
-#include "ask/sources.h"
-#include "ask/stacks.h"
-#include "ask/targets.h"
-#include "base/time.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -35,13 +17,17 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "slow.h"
+#include "ask/apart.h"
+#include "ask/memory.h"
+#include "ask/settings.h"
+#include "ask/sources.h"
+#include "ask/stacks.h"
+#include "ask/targets.h"
+#include "base/time.h"
 
 #include "engine_test.h"
+#include "slow.h"
 
 enum { STACK = 256 << 10, GENEROUS_MS = 20000 * TEST_SLOWNESS, SHORT_MS = 3000 };
 

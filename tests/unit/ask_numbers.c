@@ -1,19 +1,11 @@
 /* Statistics of arrays of a process: of this one, whose numbers are known; and of addresses that do not
  * exist. */
+#include <math.h>
+#include <sys/mman.h>
+
 #include "ask/numbers.h"
 
-#include <errno.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static int ask_numbers(const struct pb_numbers_place *place, struct pb_numbers *ret)
 {

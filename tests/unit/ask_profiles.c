@@ -1,27 +1,16 @@
 /* Profiles as a question: processes that join and end, ends in time and by the caller, a sink
  * instead of its own profile, and samples as a stream. tsan: no: it starts processes and traces them. */
-#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "slow.h"
 
 #include "ask/profiles.h"
 #include "base/err.h"
 #include "base/time.h"
 #include "profile/stream.h"
+
+#include "slow.h"
+#include "test.h"
 
 #define MS PB_NS_PER_MS
 

@@ -1,19 +1,10 @@
 /* The sources of a question about several processes: one that cannot be read is kept, named and explained. */
-#include "ask/sources.h"
+#include <sys/wait.h>
 
+#include "ask/sources.h"
 #include "base/err.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static void keep_note(void *arg, const char *text)
 {

@@ -1,21 +1,13 @@
 /* Sets of stacks: equal stacks once, ranks as ranges, sets that merge as if all had been added to one, bytes
  * that come back as they were, and 10,000 ranks in a second. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
-
-#include "slow.h"
 
 #include "ask/stacks.h"
 #include "ask/stackset.h"
 #include "base/cleanup.h"
+
+#include "slow.h"
+#include "test.h"
 
 #define THREADS 8
 #define DEPTH   24

@@ -1,23 +1,13 @@
 /* Starting processes: a child that ends with its parent, one that nobody waits for, another program with the
  * streams, session and signals that it was to have. tsan: no: it forks. */
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/process.h"
 #include "base/time.h"
+
+#include "test.h"
 
 static void says_how_a_child_ended(void **state)
 {

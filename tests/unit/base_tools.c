@@ -1,24 +1,16 @@
 /* What base/ does once for all tools: text that is made fit for a line, HOST:PORT, /dev/null over streams,
  * the path of this program, hashes. */
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/hash.h"
 #include "base/host_port.h"
 #include "base/null.h"
 #include "base/program.h"
 #include "base/text.h"
+
+#include "test.h"
 
 static void text_is_one_line_without_commands(void **state)
 {

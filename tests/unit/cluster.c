@@ -3,15 +3,12 @@
  *
  * The loop over nodes is driven here against services of the test's own: sockets that answer, stall, lie, or
  * speak something else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -19,14 +16,7 @@
 #include "cluster/ask.h"
 #include "cluster/members.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "test.h"
 
 static void make_cluster(struct pb_cluster *c, size_t nodes, size_t each, const char *layout)
 {

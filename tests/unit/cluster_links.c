@@ -1,27 +1,18 @@
 /* Links that stay open between questions: a connection serves several of them, whether its answers have a
  * length or chunks, and one that the other end has closed meanwhile is opened anew. A service that is gone is
  * replaced by the launcher. And the question for a clock. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/cleanup.h"
-#include "base/err.h"
-#include "cluster/clock.h"
-
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "cluster/clock.h"
+
+#include "test.h"
 
 enum { ANSWERS = 2 }; /* of one connection */
 

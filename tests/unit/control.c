@@ -3,14 +3,7 @@
 #include "control/identity.h"
 #include "control/message.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static int write_ping(uint8_t *buf, size_t cap, const char *text)
 {

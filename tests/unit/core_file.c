@@ -1,18 +1,6 @@
 /* Core files made by hand: what each of them says, and what is refused. */
 #include <elf.h>
-#include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -23,6 +11,8 @@
 #include "remote/native/unwind.h"
 #include "remote/source.h"
 #include "remote/threads.h"
+
+#include "test.h"
 
 /* A header, a note segment and one segment of memory, laid out one after the other. */
 struct image {

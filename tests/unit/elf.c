@@ -1,22 +1,14 @@
 /* Tests of remote/elf: symbols of objects in memory, by our own process and by damaged copies of it. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/cleanup.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
 #include "remote/source.h"
+
+#include "test.h"
 
 /* Where the object that holds addr begins, as the loader says. */
 static uint64_t base_of(const void *addr)

@@ -1,17 +1,9 @@
 /* What the archive keeps in names: what is written is read back, and nothing else is taken for ours. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "engine/archive/archive_count.h"
 #include "engine/archive/archive_merge.h"
 #include "engine/shared/archive.h"
+
+#include "test.h"
 
 static const struct pb_archive_name example = {.run = "0123456789abcdef",
                                                .first = -62135596800000000,

@@ -2,24 +2,16 @@
  * nothing that it could write to. */
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/err.h"
 #include "base/limits.h"
 #include "engine/caller/live.h"
 #include "table/reader.h"
+
+#include "test.h"
 
 static char root[] = "/tmp/probing-limits-XXXXXX";
 

@@ -544,7 +544,7 @@ static void what_is_wrong_is_said(void **state)
 
     assert_int_equal(run_over_nodes("SELECT nothing FROM t", false, &split), -EINVAL);
     assert_non_null(strstr(over.err.text, "nothing"));
-    assert_int_equal(run_over_nodes("SELECT * FROM no_such_table", false, &split), -EINVAL);
+    assert_int_equal(run_over_nodes("SELECT * FROM no_such_table", false, &split), -ENOENT);
     assert_non_null(strstr(over.err.text, "no_such_table"));
     assert_int_equal(run_over_nodes("SELEC 1", false, &split), -EINVAL);
     assert_int_equal(run_over_nodes("DROP TABLE t", false, &split), -EINVAL);

@@ -2,16 +2,13 @@
  * a process that writes has its descriptors and nothing else. tsan: no, the sandbox closes what its run time
  * needs */
 /* The sources themselves: what is tried is static in them. */
+#include <pthread.h>
+#include <sys/wait.h>
+
 #include "engine/worker/sandbox.c"       // NOLINT(bugprone-suspicious-include)
 #include "engine/worker/sandbox_files.c" // NOLINT(bugprone-suspicious-include)
 
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <sys/wait.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static pthread_barrier_t ready;
 

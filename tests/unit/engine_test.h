@@ -2,23 +2,14 @@
  * results are kept as text, a line a row with cells between bars. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "slow.h"
 
 #include "base/err.h"
 #include "engine/caller/broker.h"
 #include "table/arena.h"
+
+#include "slow.h"
+#include "test.h"
 
 #define SECOND INT64_C(1000000000)
 

@@ -1,27 +1,17 @@
 /* Tests of inject/place: the agent is written into the memfd that the target has made for it, and into no
  * other file, whatever the target's mounts call it. */
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "inject/place.h"
 #include "remote/procinfo.h"
+
+#include "test.h"
 
 #define USER 64201 /* no user of this machine */
 static const char name[] = "probing-agent-test", content[] = "the agent";

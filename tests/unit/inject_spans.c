@@ -1,25 +1,14 @@
 /* Tests of inject/spans and procinfo: that a thread inside the allocator or the loader is seen to be there.
  * tsan: no, its runtime's own allocator is on the stacks that are judged. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/cleanup.h"
 #include "inject/arch.h"
@@ -28,6 +17,8 @@
 #include "inject/target.h"
 #include "remote/maps.h"
 #include "remote/procinfo.h"
+
+#include "test.h"
 
 static bool covers(const struct pb_spans *s, uint64_t addr)
 {

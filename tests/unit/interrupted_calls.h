@@ -1,19 +1,10 @@
 /* interrupted_calls: calls that wait, each with what it waits on and what ends it; for the test of stops. */
 #pragma once
 
-#include <errno.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/sem.h>
@@ -22,11 +13,9 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "slow.h"
+#include "test.h"
 
 #define LONG_S (60 * TEST_SLOWNESS) /* a timeout that is not meant to pass */
 #define ABSENT (-ENOSYS)

@@ -1,29 +1,18 @@
 /* The prompt's editor on a pseudo-terminal: keys go in, and what it gives back is what they mean. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
 
 #include "base/cleanup.h"
 #include "cli/line/line_edit.h"
 #include "cli/line/line_history.h"
 #include "print/glyph.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <pty.h>
-#include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <termios.h>
-#include <unistd.h>
+#include "test.h"
 
 #define UP    "\033[A"
 #define DOWN  "\033[B"

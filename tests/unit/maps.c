@@ -1,20 +1,12 @@
 /* Tests of remote/maps: the kernel's list of mappings, our own and odd ones. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "remote/maps.h"
+
+#include "test.h"
 
 static void finds_the_mapping_that_holds_an_address(void **state)
 {

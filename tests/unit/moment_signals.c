@@ -1,26 +1,17 @@
 /* A program that is sampled gets its signals, in time and in number, and stops, goes on, execs and ends as if
  * nobody looked; whatever becomes of the sampler. tsan: no, its runtime holds signals back by itself. */
-#include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "slow.h"
 
 #include "base/time.h"
 #include "remote/moment.h"
 #include "remote/threads.h"
+
+#include "slow.h"
+#include "test.h"
 
 #define SIGNALS 20
 #define DONE    7

@@ -1,17 +1,10 @@
 /* Call frame information, instruction by instruction: what a frame's rules are at each place of a function.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "remote/native/arch.h"
 #include "remote/native/cfi.h"
 #include "remote/native/expr.h"
+
+#include "test.h"
 
 enum { RBX = 3, RBP = 6, RSP = 7, RA = 16 };
 

@@ -1,14 +1,7 @@
 /* Native and Python frames in one stack: the loop's frames give way to the Python frames they run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "remote/native/merge.h"
+
+#include "test.h"
 
 enum { MAX = 64 };
 

@@ -1,23 +1,14 @@
 /* Functions by address: a pass over the table, and the index that follows many, find the same as looking at
  * all. */
 #include <elf.h>
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "remote/native/names.h"
 #include "remote/native/object.h"
 #include "remote/native/perfmap.h"
 #include "remote/native/symbols.h"
+
+#include "test.h"
 
 enum { SYMBOLS = 5000, NAMES = 64 };
 

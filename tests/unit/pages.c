@@ -1,20 +1,12 @@
 /* In a process that locks all its memory our mappings and stacks take what is used of them. tsan: no, its
  * shadow memory would be locked too. */
-#include "table/pages.h"
-
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
+#include "table/pages.h"
+
+#include "test.h"
 
 #define SIZE  (32u << 20)
 #define STACK (8u << 20)

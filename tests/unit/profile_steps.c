@@ -1,14 +1,8 @@
 /* The steps of a sample: every path ends, no stack is counted that was not proved, and what is read is always
  * followed by the end of its moment. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "profile/steps.h"
+
+#include "test.h"
 
 static const struct {
     enum pb_step step;

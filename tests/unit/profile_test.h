@@ -2,15 +2,10 @@
  * names. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/cleanup.h"
 #include "profile/profile.h"
+
+#include "test.h"
 
 static inline void profile_cleanup(struct pb_profile **p)
 {

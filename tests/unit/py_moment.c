@@ -1,22 +1,15 @@
 /* Whether a thread ran while it was read is known: a sleeper proves itself, one that wakes is noticed, one
  * that runs is refused or stopped, and all of them go on afterwards. */
-#include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/time.h"
 #include "remote/moment.h"
 #include "remote/threads.h"
+
+#include "test.h"
 
 static pid_t start(void (*run)(void))
 {

@@ -1,21 +1,11 @@
 /* Run directories: which of the dead ones stay, and that a live one is never touched. */
-#include "control/rundir.h"
-
-#include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
+#include "control/rundir.h"
+
+#include "test.h"
 
 struct place {
     char path[64];

@@ -1,22 +1,13 @@
 /* Tests of inject/seccomp: the interpreter against hand-made programs, instruction by instruction, and
  * against the kernel itself: the same filter is asked here and installed in a child. */
-#include <errno.h>
 #include <linux/audit.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "inject/seccomp.h"
+
+#include "test.h"
 
 #define LENGTH(code) (sizeof(code) / sizeof((code)[0]))
 #define RETURN_A     BPF_STMT(BPF_RET | BPF_A, 0)

@@ -1,15 +1,8 @@
 /* Access rules of the service: which requests are let in, and what the others are told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "serve/gate.h"
 #include "serve/routes.h"
 
-#include <string.h>
+#include "test.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

@@ -1,16 +1,9 @@
 /* Settings: what is allowed, where values come from, and that what is kept comes back. */
+#include <locale.h>
+
 #include "control/settings.h"
 
-#include <errno.h>
-#include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 static struct pb_settings fresh(void)
 {

@@ -1,20 +1,12 @@
 /* Tests of remote/source: pages that are kept for a while; and of remote/loaded: what the loader lists. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/cleanup.h"
 #include "remote/loaded.h"
 #include "remote/maps.h"
 #include "remote/source.h"
+
+#include "test.h"
 
 static uint64_t at(const volatile void *p)
 {

@@ -1,17 +1,11 @@
 /* The rows' clock: as right as the system's, whichever it is read from. */
-#include "table/clock.h"
-
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include "table/clock.h"
+
+#include "test.h"
 
 #define SLACK_NS 20000 /* the promise is 100 ns; a test shares its machine with others */
 

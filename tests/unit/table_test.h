@@ -4,21 +4,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "table/arena.h"
 #include "table/reader.h"
 
 #include "slow.h"
+#include "test.h"
 
 /* Under sanitizers tests look for their reports on fewer rows. */
 #if defined(__has_feature)

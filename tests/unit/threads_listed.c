@@ -1,18 +1,12 @@
 /* A list of threads has those that stay, whichever of the others end while it is read. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/err.h"
 #include "remote/threads.h"
+
+#include "test.h"
 
 enum { ROUNDS = 1500, SHORT = 4 };
 

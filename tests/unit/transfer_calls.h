@@ -2,22 +2,12 @@
  * count and data; and what this process does at the other end. */
 #pragma once
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pty.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/sendfile.h>
@@ -25,11 +15,9 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <termios.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #include "slow.h"
+#include "test.h"
 
 enum {
     SIZE = 1 << 20, /* more than any pipe or buffer here holds */

@@ -111,7 +111,8 @@ struct pb_sql;
 int pb_sql_open(const struct pb_sql_query *q, struct pb_sql **ret, struct pb_err *err);
 
 /* Waits for the next event: 1; 0: the query has ended. err has a sentence on failure, -EINVAL: the statements
- * are wrong; -EPERM: they do more than read; -ETIMEDOUT; -ECANCELED. Rows before a failure are valid. */
+ * are wrong; -ENOENT: a table does not exist; -EPERM: they do more than read; -ETIMEDOUT; -ECANCELED. Rows
+ * before a failure are valid. */
 int pb_sql_next(struct pb_sql *t, struct pb_sql_event *ret, struct pb_err *err);
 
 /* Complete when the query has ended. */
