@@ -3,8 +3,10 @@
 # scripts/zig-cc finds zig where setup or pip's build environment put it.
 set(PROBING_AGENT_DIR ${CMAKE_BINARY_DIR}/lib/probing)
 
-file(GLOB agent_sources CONFIGURE_DEPENDS src/agent/*.c src/agent/probes/*.c)
-file(GLOB agent_headers CONFIGURE_DEPENDS include/*.h src/agent/*.h src/agent/probes/*.h src/table/*.h src/control/*.h)
+file(GLOB_RECURSE agent_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/agent/*.c)
+file(GLOB_RECURSE agent_headers CONFIGURE_DEPENDS src/agent/*.h)
+file(GLOB agent_shared_headers CONFIGURE_DEPENDS include/*.h src/table/*.h src/control/*.h)
+list(APPEND agent_headers ${agent_shared_headers})
 set(agent_shared src/control/frame.c src/control/identity.c src/control/redact.c src/control/rundir.c src/control/settings.c)
 file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
 list(FILTER agent_table EXCLUDE REGEX "/(reader|utf8|view)[^/]*$") # by file name: the path before it is the user's
@@ -23,7 +25,7 @@ add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 # symbols must fail here, not when the agent is loaded.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
     ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
-    -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -include ${CMAKE_SOURCE_DIR}/src/agent/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
+    -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -include ${CMAKE_SOURCE_DIR}/src/agent/core/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
 # The hardening flags of options.cmake that every libc since 2.17 supports. Zig's Clang has all of them.
 if(NOT PROBING_SANITIZE)

@@ -1,6 +1,6 @@
 """Finds the agent of this process: already loaded, or in a library that is loaded now.
 
-`agent()` returns the module _probing (src/agent/module.c): that of an agent that was injected or started before, or the library of this
+`agent()` returns the module _probing (src/agent/module/module.c): that of an agent that was injected or started before, or the library of this
 installation, loaded as an extension module. `recording()` starts it too. If neither is available a stand-in is
 returned that does nothing: a program never fails because of us. What went wrong is kept for `messages()`, and written to the file that PROBING_LOG
 names: a program's stdout and stderr are its own.

@@ -1,6 +1,6 @@
 """Loads the files of this package inside a program without listing them in sys.modules: the first file that the agent runs.
 
-The agent carries all files (src/agent/embed.h) and gives this one _probing, the module that it makes, as a global. The files import each other as
+The agent carries all files (src/agent/python/embed.h) and gives this one _probing, the module that it makes, as a global. The files import each other as
 in any package (`from . import _streams`), and find _probing by name. Each gets its own copy of builtins with another __import__, which the import
 statement calls: our own modules come from here, all others from Python's import.
 """

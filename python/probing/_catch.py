@@ -1,9 +1,9 @@
 """`probing catch`: keeps the scene of an uncaught exception, and serves a prompt in the failing frame, post mortem.
 
 Hooks are set where Python ends a thread: sys.excepthook, threading.excepthook (before 3.8, which has none, the function by which threading
-formats the traceback of a thread) and sys.unraisablehook for threads of _thread. They are C functions (src/agent/catch_hook.c), which have the scene
+formats the traceback of a thread) and sys.unraisablehook for threads of _thread. They are C functions (src/agent/crash/catch_hook.c), which have the scene
 described here, in a thread of ours, and then call the former hook. In a child of fork, after a detach and after `catch --stop` they only call that.
-The agent handles fatal signals (src/agent/crash.c).
+The agent handles fatal signals (src/agent/crash/crash.c).
 
 No code of the program runs for a scene, also not __str__ of the exception, and the files of its source are read without import hooks. A value is
 described by its type here, and only values of Python's own types by their contents: the repr of a tensor would wait for a device that may just

@@ -1,4 +1,4 @@
-"""Channels: streams of bytes between a client and a thread of the program (src/agent/channel.h), by kind."""
+"""Channels: streams of bytes between a client and a thread of the program (src/agent/channel/channel.h), by kind."""
 import builtins
 
 from ._program import forget_thread
@@ -7,7 +7,7 @@ CHUNK = 1 << 16
 
 
 class Channel:
-    """A stream of bytes to and from one client (src/agent/channel.h). Any thread may use it and keep it for ever."""
+    """A stream of bytes to and from one client (src/agent/channel/channel.h). Any thread may use it and keep it for ever."""
 
     __slots__ = ("read", "ended", "interrupted", "interrupt", "evaluate", "_write", "_close")
     # read(timeout_ms=-1): bytes; b"" when no more will come; None when none came in time. Raises KeyboardInterrupt when the client interrupts.

@@ -1,4 +1,4 @@
-"""Reports collectives and transfers of torch.distributed to the agent when they are issued (src/agent/probes/torch_comm.c).
+"""Reports collectives and transfers of torch.distributed to the agent when they are issued (src/agent/probes/torch/torch_comm.c).
 
 DDP's reducer issues its own from C++, so patches in Python would miss them. Every operation passes torch's dispatcher: a kernel of ours at the
 autograd key, where these operations have none, reports it and passes it on. The dispatcher is used below torch.library, whose registry would keep

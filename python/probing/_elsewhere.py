@@ -1,6 +1,6 @@
 """`execute --thread`: code of a client that runs in a thread of the program, between two bytecodes; and the stack that `print_stack()` means.
 
-The agent has the main thread evaluate the code as a pending call of the interpreter (src/agent/prompt.c), so its stack is the program's, then the code's. The
+The agent has the main thread evaluate the code as a pending call of the interpreter (src/agent/python/prompt.c), so its stack is the program's, then the code's. The
 request's own thread waits, sends the output on and passes on an interrupt. What the code raises goes to the client; what a signal handler of the program
 raises meanwhile to the program.
 """

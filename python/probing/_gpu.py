@@ -1,4 +1,4 @@
-"""GPU time of modules and phases: CUDA events around them, read when the GPU has passed them (src/agent/probes/torch_gpu.c).
+"""GPU time of modules and phases: CUDA events around them, read when the GPU has passed them (src/agent/probes/torch/torch_gpu.c).
 
 Called in threads of the program, in two steps of 16, with the thread's capture mode relaxed. Nothing here waits for a GPU, allocates its memory,
 or touches a stream that is being captured. A pair of events belongs to one device and one stream; if the stream changes between the two, there is

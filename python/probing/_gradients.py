@@ -1,6 +1,6 @@
 """Norms of gradients, for the column grad_norm of python.modules and python.tensors, where a query names it.
 
-Reading a gradient from another thread races with a backward. So the thread that steps takes the norms, once, when an optimizer has stepped (src/agent/probes/torch_step.c
+Reading a gradient from another thread races with a backward. So the thread that steps takes the norms, once, when an optimizer has stepped (src/agent/probes/torch/torch_step.c
 calls `at_step` there), and the query waits for that. Norms on a GPU are copied without waiting for it and read when a later step ends.
 """
 import time

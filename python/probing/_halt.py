@@ -1,4 +1,4 @@
-"""`probing pause --all`: every Python thread but the main one stops at its next line, call or return (src/agent/halt.h).
+"""`probing pause --all`: every Python thread but the main one stops at its next line, call or return (src/agent/python/halt.h).
 
 Up to 3.11 each thread gets a trace function in C, which removes itself when the thread continues; a thread with one of its own (a debugger,
 coverage) is not stopped, and named. From 3.12 on an event of sys.monitoring is used, under a free tool id. A thread in C code stops when it

@@ -1,4 +1,4 @@
-"""Live GPU memory by the line that allocated it, out of torch's memory history (src/agent/probes/allocations_cuda.c).
+"""Live GPU memory by the line that allocated it, out of torch's memory history (src/agent/probes/allocations/allocations_cuda.c).
 
 While it is on, torch keeps a Python stack for each block that it gives out ("state": no list of events but the newest), and every ten seconds a snapshot says which of them are alive. Nothing
 here waits for a GPU. A history that the program records is left alone: one that is on before ours is, and one that it begins later, which shows by its list of events. A snapshot

@@ -1,7 +1,7 @@
 """The one mechanism by which the running program calls us, for trace, break, watch and the debugger: sys.monitoring from 3.12 on, with events of
 single functions; before that a trace function (_tracing.py).
 
-A function (its code object) is hooked for calls (src/agent/module_trace.c records them), for the functions that it calls, and for places: lines
+A function (its code object) is hooked for calls (src/agent/module/module_trace.c records them), for the functions that it calls, and for places: lines
 of it, and its end (_places.py). Listeners get events of all functions. Hooks are kept in _probing.shared, since this module ends with the agent
 while a thread may still be inside a hook. A thread of the agent removes expired hooks (end_due), and at detach everything (clear_all). In a
 forked child hooks remove themselves.

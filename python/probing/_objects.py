@@ -1,7 +1,7 @@
 """Live objects of torch: the tables python.modules, python.tensors and python.optimizers (for _live.py), and tensors() and modules() of the
 prompt.
 
-C code finds and describes the objects (src/agent/objects.c) in slices of 2 ms, between which the program runs. It returns only text: nothing here
+C code finds and describes the objects (src/agent/module/objects.c) in slices of 2 ms, between which the program runs. It returns only text: nothing here
 holds an object of the program, so none is destroyed in our thread. The text is kept as strings in a few dicts, which the garbage collector does
 not count: a table of many rows starts no collection of the program's garbage in our thread.
 """

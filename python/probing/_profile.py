@@ -1,7 +1,7 @@
 """`probing torch profile`: torch.profiler for a few whole steps of a running training.
 
 The profiler belongs to the thread in which it is started, so it is started and stopped at the end of a step in the thread that runs the steps
-(src/agent/probes/torch_step.c calls at_step there, also when the probe was stopped or detached meanwhile). A program that ends while torch's
+(src/agent/probes/torch/torch_step.c calls at_step there, also when the probe was stopped or detached meanwhile). A program that ends while torch's
 profiler runs crashes in torch: ours runs in the main thread only, and is stopped when Python ends. A program that begins a profile of its own
 finds ours stopped. torch writes the trace; the tool reads it and makes rows of it.
 """

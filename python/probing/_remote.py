@@ -7,7 +7,7 @@ may be interrupted (KeyboardInterrupt from outside), so that end always undoes b
 The state of Python belongs to the program. Code that only reads (names, attributes, operators) changes nothing that the program could notice: no
 module is imported, no stream replaced, no thread known to threading. The modules imported here are in every process.
 
-This file and those that it imports are not in sys.modules (_boot.py); _probing is the module that the agent makes (src/agent/module.c).
+This file and those that it imports are not in sys.modules (_boot.py); _probing is the module that the agent makes (src/agent/module/module.c).
 """
 import sys
 

@@ -1,6 +1,6 @@
 """`probing trace`: which functions are traced.
 
-The agent records a call (src/agent/module_trace.c); _values.py describes its arguments.
+The agent records a call (src/agent/module/module_trace.c); _values.py describes its arguments.
 """
 import sys
 

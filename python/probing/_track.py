@@ -1,6 +1,6 @@
 """Expressions that are evaluated when a step of a training ends: `loss@train` is the variable `loss` of the function `train`.
 
-Called by the torch probe (src/agent/probes/torch_track.c) in the thread that runs the steps, right after the optimizer's step, so a loss is that
+Called by the torch probe (src/agent/probes/torch/torch_track.c) in the thread that runs the steps, right after the optimizer's step, so a loss is that
 of this step. A name is read from the frame without side effects; an expression (self.scale, meter["loss"].avg) has its own. Each value is a row
 of python.variables, and all of a step are a row of training_logs, with the columns `loss` and `loss@train`. Tensors are read by layout, so what is
 sharded over ranks is NULL, once with the reason. A number on a GPU is copied without waiting for the GPU, unseen by the program's modes, and read at

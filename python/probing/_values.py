@@ -1,7 +1,7 @@
 """Values of the program as texts, JSON and numbers, without calling code of the program.
 
 Numbers and texts are shown as such, containers in outline, tensors and arrays by shape and type, all else by its class. A type is compared by
-identity: `==` and `in` would call the __eq__ of its metaclass, which may be the program's. Tensors are read by layout (src/agent/tensor.c): a mode
+identity: `==` and `in` would call the __eq__ of its metaclass, which may be the program's. Tensors are read by layout (src/agent/python/tensor.c): a mode
 of torch, a subclass or a profiler would see each call of torch's functions, and one may be a collective or wait for a device.
 """
 import sys

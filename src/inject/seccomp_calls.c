@@ -1,7 +1,7 @@
 /* seccomp_calls: the system calls that we make in a target: stub, the threads that load, and the agent. A
  * test compares it with what a traced agent does (tests/integration/test_harm_inject.py). Arguments are given
  * where filters look at them. Not here: process_vm_readv, which the agent leaves alone where there is a
- * filter (agent/own_memory.c). */
+ * filter (agent/core/own_memory.c). */
 #include "inject/seccomp.h"
 
 #include <sched.h>

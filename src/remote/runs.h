@@ -1,9 +1,10 @@
 /* runs: the run directories of agents, live and dead, found and opened from outside.
  *
- * An agent makes its directory in its own view of the file system (agent/run.h has the layout), so that of a
- * live process is reached through /proc/PID/root, in whatever container it is; dead runs are searched for in
- * our own view. The root that PROBING_DIR names may be a symbolic link of that view; below it nothing is
- * trusted: no link is followed, and only directories and regular files of the expected owner are opened. */
+ * An agent makes its directory in its own view of the file system (agent/core/run.h has the layout). So that
+ * of a live process is reached through /proc/PID/root, in whatever container it is; dead runs are searched
+ * for in our own view. The root that PROBING_DIR names may be a symbolic link of that view; below it nothing
+ * is trusted: no link is followed, and only directories and regular files of the expected owner are
+ * opened. */
 #pragma once
 
 #include <limits.h>

@@ -2,13 +2,13 @@
  * but for its thread and Python. The first byte says whether the client has said HELLO, so that both sides of
  * that door are tried, whether it has a channel open already, and whether the rest are the bytes themselves
  * or types, tags and values of frames that are well formed: of those a fuzzer finds few. */
-#include "agent/agent.h"
-#include "agent/channel.h"
-#include "agent/fds.h"
+#include "agent/channel/channel.h"
+#include "agent/core/agent.h"
+#include "agent/core/fds.h"
+#include "agent/core/spawn.h"
+#include "agent/core/thread.h"
+#include "agent/core/wake.h"
 #include "agent/probes/probes.h"
-#include "agent/spawn.h"
-#include "agent/thread.h"
-#include "agent/wake.h"
 #include "control/message.h"
 #include "table/arena.h"
 

@@ -1,4 +1,4 @@
-"""The walk over all objects (src/agent/objects.c): nothing is missed while the program makes objects, drops them and
+"""The walk over all objects (src/agent/module/objects.c): nothing is missed while the program makes objects, drops them and
 collects, and none ends in our thread."""
 import subprocess
 

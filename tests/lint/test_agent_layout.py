@@ -1,4 +1,4 @@
-"""The agent's copy of CPython's offsets (src/agent/pylayout.c) says the same as the tables made from the headers."""
+"""The agent's copy of CPython's offsets (src/agent/python/pylayout.c) equals the tables made from the headers."""
 import re
 import sys
 
@@ -19,7 +19,7 @@ FIELDS = {"interp_gil": "interp.gil", "thread_id": "tstate.thread_id", "native_i
 
 
 def test_the_agent_s_offsets_are_those_of_the_tables(top):
-    rows = re.findall(r"\{(\.minor = [^{}]*)\}", (top / "src/agent/pylayout.c").read_text())
+    rows = re.findall(r"\{(\.minor = [^{}]*)\}", (top / "src/agent/python/pylayout.c").read_text())
     assert len(rows) == 10
     table = layouts.read_table(layouts.TABLE.read_text())
     for row in rows:

@@ -70,7 +70,8 @@ def test_a_process_of_the_engine_uses_only_what_it_may():
 
 @pytest.mark.parametrize("path, include", [
     ("src/base/err.c", "remote/maps.h"), ("src/agent/main.c", "base/err.h"), ("src/remote/maps.c", "inject/inject.h"),
-    ("src/table/reader.c", "control/frame.h"), ("src/cli/main.c", "agent/agent.h"), ("src/base/err.c", "../cli/main.h"),
+    ("src/table/reader.c", "control/frame.h"), ("src/cli/main.c", "agent/core/agent.h"),
+    ("src/base/err.c", "../cli/main.h"),
 ])
 def test_an_include_upwards_is_noticed(path, include):
     assert list(wrong_includes(Path(path), f'#include "{include}"\n')) == [include]
@@ -92,10 +93,10 @@ def test_one_name_is_one_type():
 
 def test_one_place_asks_for_the_gil():
     """A thread of the agent that takes the GIL by itself crashes a program that ends at that moment: see
-    src/agent/enter.h."""
+    src/agent/python/enter.h."""
     asking = [str(path.relative_to(TOP)) for path in sorted((TOP / "src").rglob("*.c"))
               if re.search(r"[.>]gil_ensure\(|PyGILState_Ensure\(", path.read_text())]
-    assert asking == ["src/agent/enter.c"]
+    assert asking == ["src/agent/python/enter.c"]
 
 
 def test_loaded_objects_are_looked_at_inside_the_gate_of_fork():
@@ -103,4 +104,4 @@ def test_loaded_objects_are_looked_at_inside_the_gate_of_fork():
     way (thread.c)."""
     outside = [str(path) for path in files("src/agent/*.c", "src/agent/**/*.c")
                if re.search(r"\bdl_iterate_phdr\(", text(path))]
-    assert outside == ["src/agent/fork_gate.c", "src/agent/thread.c"]
+    assert outside == ["src/agent/core/fork_gate.c", "src/agent/core/thread.c"]

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "agent/agent.h"
+#include "agent/core/agent.h"
 #include "control/message.h"
 #include "control/settings.h"
 #include "table/arena.h"

@@ -7,13 +7,13 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "agent/agent.h"
-#include "agent/channel.h"
-#include "agent/fds.h"
-#include "agent/job.h"
-#include "agent/spawn.h"
-#include "agent/thread.h"
-#include "agent/wake.h"
+#include "agent/channel/channel.h"
+#include "agent/core/agent.h"
+#include "agent/core/fds.h"
+#include "agent/core/spawn.h"
+#include "agent/core/thread.h"
+#include "agent/core/wake.h"
+#include "agent/python/job.h"
 #include "control/message.h"
 #include "control/talk.h"
 

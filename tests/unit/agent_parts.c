@@ -8,11 +8,11 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "agent/fds.h"
-#include "agent/lock.h"
-#include "agent/spawn.h"
-#include "agent/thread.h"
-#include "agent/wake.h"
+#include "agent/core/fds.h"
+#include "agent/core/lock.h"
+#include "agent/core/spawn.h"
+#include "agent/core/thread.h"
+#include "agent/core/wake.h"
 
 #include "test.h"
 

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "agent/recorder.h"
+#include "agent/core/recorder.h"
 #include "table/names.h"
 
 #include "test.h"

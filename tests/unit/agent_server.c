@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "agent/fds.h"
-#include "agent/server.h"
+#include "agent/core/fds.h"
+#include "agent/core/server.h"
 #include "control/client.h"
 #include "control/message.h"
 

@@ -1,10 +1,10 @@
 /* memory_usage: the probe that records the process's use of the machine, a row a second, from the resident
  * thread. Inside of probing.trace("memory_usage") a row every 10 ms, for the first ten seconds of the block,
  * then every 100 ms; and one where a block begins and ends. */
-#include "agent/clock.h"
-#include "agent/files.h"
+#include "agent/core/clock.h"
+#include "agent/core/files.h"
+#include "agent/core/wake.h"
 #include "agent/probes/probe.h"
-#include "agent/wake.h"
 #include "control/tables.def"
 #include "table/arena.h"
 

@@ -1,5 +1,5 @@
-/* keeper: a process outside the target that records the stacks of a fatal signal (agent/crash.h) or of a hang
- * (agent/hang.h). */
+/* keeper: a process outside the target that records the stacks of a fatal signal (agent/crash/crash.h) or of
+ * a hang (agent/crash/hang.h). */
 #pragma once
 
 #include <stdbool.h>

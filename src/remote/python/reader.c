@@ -251,7 +251,7 @@ static int list_threads(struct pb_py *py, const struct pb_native_threads *native
         r = pb_source_read(py->source, tstate, bytes, py->tstate_len);
         if (r < 0 || u64_at(bytes, l->tstate.interp) != interp)
             return r == 0 || r == -EFAULT ? -EAGAIN : r;
-        /* Of no thread: one that a thread will take later, as the agent keeps some (agent/states.c). */
+        /* Of no thread: the agent keeps some for threads to come (agent/python/states.c). */
         if (u64_at(bytes, l->tstate.thread_id) == 0) {
             tstate = u64_at(bytes, l->tstate.next);
             continue;

@@ -1,0 +1,293 @@
+/* enter: see enter.h. */
+#include "agent/python/enter.h"
+
+#include "agent/core/clock.h"
+#include "agent/core/fork_gate.h"
+#include "agent/module/module.h"
+#include "agent/python/gil.h"
+#include "agent/python/states.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <time.h>
+
+/* More than jobs, channels and their interrupters together. */
+#define PLACES 64
+
+/* How long the end of the program waits for our code that does not react. */
+#define END_MS 100
+
+/* How long a thread of the program has to make the first thread state, under tracemalloc. */
+#define MADE_MS 250
+
+static const struct timespec moment = {.tv_nsec = 500000}, gil_is_taken = {.tv_nsec = 2000000};
+
+enum { OPEN, CLOSED, CLOSED_WITH_INTERPRETER };
+static uint32_t door;
+static uint32_t entering;            /* threads between the check of `door` and their thread state */
+static unsigned long inside[PLACES]; /* threads that have one, as Python names them; 0: free */
+static unsigned long left[PLACES];   /* those that were inside when this process was forked */
+
+int pb_enter_find(struct pb_python *ret, char *why, size_t why_size)
+{
+    const char *missing = "";
+
+    int r = pb_python_find(ret, &missing);
+    if (r == -ENOSYS)
+        snprintf(why, why_size, "this process's Python lacks %s", missing);
+    else if (r < 0)
+        snprintf(why, why_size, "there is no Python in this process");
+    else if (!pb_python_usable(ret))
+        snprintf(why, why_size, "its Python is starting up or shutting down");
+    else
+        return 0;
+    return r < 0 ? r : -EAGAIN;
+}
+
+static uint32_t gil_made;
+
+static int create_gil(void *py)
+{
+    ((struct pb_python *)py)->init_threads();
+    __atomic_store_n(&gil_made, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* Only the main thread may make the GIL: if we did, two threads would run at once. It does so between two
+ * bytecodes. */
+int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), const void *argument)
+{
+    static struct pb_python kept; /* outlives the caller: the call may come late */
+
+    if (py->minor > 6 || !py->threads_initialized || __atomic_load_n(&gil_made, __ATOMIC_SEQ_CST))
+        return 1;
+    /* PyEval_InitThreads makes the GIL and then takes it: a thread that gets it in between leaves the main
+     * thread without a thread state. So we wait until the call is over, not until there is a GIL; for a GIL
+     * that the program made itself we can only wait some time. */
+    if (py->threads_initialized()) {
+        nanosleep(&gil_is_taken, NULL);
+        return 1;
+    }
+    kept = *py;
+    py->add_pending_call(create_gil, &kept);
+    while (!__atomic_load_n(&gil_made, __ATOMIC_SEQ_CST) && wanted(argument))
+        nanosleep(&moment, NULL);
+    return __atomic_load_n(&gil_made, __ATOMIC_SEQ_CST) != 0;
+}
+
+static void close_door(pb_pyobject *capsule)
+{
+    (void)capsule;
+    __atomic_store_n(&door, CLOSED_WITH_INTERPRETER, __ATOMIC_SEQ_CST);
+    pb_states_forget();
+    /* Getting their thread states needs no GIL, and the interpreter still has room for them. */
+    for (uint64_t until = pb_now_ns() + END_MS * PB_NS_PER_MS;
+         __atomic_load_n(&entering, __ATOMIC_SEQ_CST) && pb_now_ns() < until;)
+        nanosleep(&moment, NULL);
+}
+
+static int exit_is_watched;
+
+/* At the end of an interpreter of 3.6 or 3.7, after which Python has forgotten this function. */
+static void after_end(void)
+{
+    exit_is_watched = 0;
+    pb_states_forget();
+}
+
+/* Once per interpreter: the dict has the only reference. */
+static void watch_end(const struct pb_python *py)
+{
+    static const char name[] = "probing.end";
+    char key[48];
+
+    if (py->at_exit && !exit_is_watched)
+        exit_is_watched = py->at_exit(after_end) == 0;
+    pb_pyobject *dict = py->interpreter_dict ? py->interpreter_dict(py->main_interpreter()) : NULL;
+    if (!dict)
+        return;
+    snprintf(key, sizeof(key), "probing end %p", (const void *)&door); /* another agent has its own key */
+    if (py->dict_get(dict, key))
+        return;
+    pb_pyobject *capsule = py->capsule_new(&door, name, close_door);
+    if (!capsule || py->dict_set(dict, key, capsule) < 0)
+        py->err_clear();
+    if (capsule)
+        py->decref(capsule);
+}
+
+static int is_open(const struct pb_python *py)
+{
+    uint32_t state = __atomic_load_n(&door, __ATOMIC_SEQ_CST);
+
+    if (state == CLOSED || !pb_python_usable(py))
+        return 0;
+    /* A host that ended its Python has started another. */
+    if (state == CLOSED_WITH_INTERPRETER)
+        __atomic_store_n(&door, OPEN, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+static int take_place(unsigned *ret)
+{
+    for (unsigned i = 0; i < PLACES; i++) {
+        unsigned long none = 0;
+        if (__atomic_compare_exchange_n(&inside[i], &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+            *ret = i;
+            return 0;
+        }
+    }
+    return -EAGAIN;
+}
+
+/* From 3.8 to 3.11 the child of a fork first takes the lock of the list of thread states, and waits for ever
+ * when a thread of ours had it at that moment. From 3.12 on fork itself takes that lock, and must not wait
+ * for a thread that waits for it. */
+static int needs_fork_gate(const struct pb_python *py)
+{
+    return py->minor >= 8 && py->minor <= 11;
+}
+
+/* Whether a thread state may be made without the GIL, by the program's allocator (states.h). */
+static int may_allocate(const struct pb_python *py, uint64_t began)
+{
+    enum pb_states_hook hook = py->free_threaded ? PB_STATES_NO_HOOK : pb_states_hook(py);
+
+    if (hook == PB_STATES_NO_HOOK)
+        return 1;
+    pb_states_ask(py);
+    /* Nobody runs Python code: nobody calls tracemalloc.stop() now, nor does what was asked for. */
+    return hook == PB_STATES_TRACEMALLOC && pb_now_ns() - began > MADE_MS * PB_NS_PER_MS &&
+           pb_gil_holder(py) == 0;
+}
+
+/* Whether no thread has a thread state: the last one that ran Python has ended, and the process lives on by
+ * others. For the next one 3.11 and 3.12 use memory of the interpreter's own, which in the child of a fork by
+ * another than the main thread still has the main thread's state in it: they end the process. */
+static int has_no_states(const struct pb_python *py)
+{
+    return (py->minor == 11 || py->minor == 12) && py->first_tstate &&
+           !py->first_tstate(py->main_interpreter());
+}
+
+/* Makes the calling thread one of Python's, with *ret to take the GIL with; NULL: it has the GIL. -EAGAIN: it
+ * has to wait until there is a thread state for it. */
+static int take_state(const struct pb_python *py, uint64_t began, void **ret)
+{
+    const int split = py->interpreter_dict && py->main_interpreter; /* if close_door will be called */
+
+    if ((*ret = pb_states_take(py)))
+        return 0;
+    if (!may_allocate(py, began))
+        return -EAGAIN;
+    if (has_no_states(py))
+        return -ESHUTDOWN;
+    if (needs_fork_gate(py))
+        pb_fork_gate_enter();
+    if (!split)
+        py->gil_ensure();
+    else
+        *ret = py->tstate_new(py->main_interpreter());
+    if (needs_fork_gate(py))
+        pb_fork_gate_leave();
+    return split && !*ret ? -ENOMEM : 0;
+}
+
+static int take_gil(const struct pb_python *py, uint64_t began)
+{
+    void *tstate = NULL;
+
+    __atomic_add_fetch(&entering, 1, __ATOMIC_SEQ_CST);
+    int r = is_open(py) ? take_state(py, began, &tstate) : -ESHUTDOWN;
+    __atomic_sub_fetch(&entering, 1, __ATOMIC_SEQ_CST);
+    if (tstate)
+        py->restore_thread(tstate);
+    return r;
+}
+
+int pb_enter(const struct pb_python *py, struct pb_entry *ret)
+{
+    const uint64_t began = pb_now_ns();
+
+    int r = take_place(&ret->place);
+    if (r < 0)
+        return r;
+    while ((r = take_gil(py, began)) == -EAGAIN)
+        nanosleep(&moment, NULL);
+    if (r < 0) {
+        __atomic_store_n(&inside[ret->place], 0, __ATOMIC_SEQ_CST);
+        return r;
+    }
+    __atomic_store_n(&inside[ret->place], py->thread_ident(), __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&door, __ATOMIC_SEQ_CST) != OPEN) { /* closed since the first check */
+        pb_leave(py, ret);
+        return -ESHUTDOWN;
+    }
+    watch_end(py);
+    pb_states_make(py);
+    return 0;
+}
+
+void pb_leave(const struct pb_python *py, const struct pb_entry *entry)
+{
+    pb_states_leave(py);
+    __atomic_store_n(&inside[entry->place], 0, __ATOMIC_SEQ_CST);
+}
+
+int pb_enter_is_inside(const struct pb_python *py)
+{
+    const unsigned long self = py->thread_ident();
+
+    for (unsigned i = 0; i < PLACES; i++)
+        if (__atomic_load_n(&inside[i], __ATOMIC_SEQ_CST) == self)
+            return 1;
+    return 0;
+}
+
+/* How many threads are entering or inside; with `interrupt` those inside get a KeyboardInterrupt. */
+static int count_inside(const struct pb_python *py, int interrupt)
+{
+    int n = (int)__atomic_load_n(&entering, __ATOMIC_SEQ_CST);
+
+    for (unsigned i = 0; i < PLACES; i++) {
+        unsigned long ident = __atomic_load_n(&inside[i], __ATOMIC_SEQ_CST);
+        n += ident != 0;
+        if (ident > 1 && interrupt)
+            py->set_async_exc(ident, pb_module_interrupt(py));
+    }
+    return n;
+}
+
+void pb_enter_end(const struct pb_python *py)
+{
+    const uint64_t began = pb_now_ns();
+
+    __atomic_store_n(&door, CLOSED, __ATOMIC_SEQ_CST);
+    pb_states_forget();
+    for (unsigned round = 0; count_inside(py, round % 16 == 0); round++) {
+        if (pb_now_ns() - began > END_MS * PB_NS_PER_MS)
+            break;
+        void *state = py->save_thread();
+        nanosleep(&moment, NULL);
+        py->restore_thread(state);
+    }
+}
+
+void pb_enter_forget(void)
+{
+    door = OPEN;
+    entering = 0;
+    pb_states_forget();
+    for (unsigned i = 0; i < PLACES; i++) {
+        left[i] = inside[i];
+        inside[i] = 0;
+    }
+}
+
+int pb_enter_left_behind(unsigned long ident)
+{
+    for (unsigned i = 0; i < PLACES; i++)
+        if (ident && left[i] == ident)
+            return 1;
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* enter: how a thread of ours gets to run Python code: finds the API, makes sure there is a GIL, takes it,
+ * and leaves in time when the program ends.
+ *
+ * An interpreter that ends frees memory that a thread outside the GIL may be about to use: a thread that asks
+ * for its first GIL crashes (PyGILState_Ensure after the interpreter's end), and so does one that waits for a
+ * lock of the import system without the GIL. So the end waits for us, a moment: our Python code has
+ * registered pb_enter_end() with atexit, and the interpreter's dict, which is cleared early, holds a capsule
+ * whose destructor refuses further entries (3.8 and later; before that there is no such dict). */
+#pragma once
+
+#include "agent/python/python.h"
+
+#include <stddef.h>
+
+/* -errno with a sentence in why: no Python here, an unsuitable one, one that starts or ends. May wait for the
+ * loader. */
+int pb_enter_find(struct pb_python *ret, char *why, size_t why_size);
+
+/* Up to 3.6 there is no GIL until the program starts a thread: asks the main thread to create it, and waits
+ * for that as long as `wanted` returns true. 1: pb_enter may be called; 0: `wanted` returned false. */
+int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), const void *argument);
+
+struct pb_entry {
+    unsigned place; /* index in the list of threads inside */
+};
+
+/* Waits for the GIL, in a thread of ours that does not hold it and is not Python's. -ESHUTDOWN: the
+ * interpreter ends, -EAGAIN: too many of our threads are inside, -ENOMEM. Like every thread that asks for the
+ * GIL it does not return if the interpreter ends meanwhile. */
+int pb_enter(const struct pb_python *py, struct pb_entry *ret);
+void pb_leave(const struct pb_python *py, const struct pb_entry *entry);
+
+/* Whether the calling thread has entered. With the GIL. */
+int pb_enter_is_inside(const struct pb_python *py);
+
+/* At Python's end, in its main thread with the GIL: from now on pb_enter fails, and threads of ours that are
+ * inside are interrupted and waited for, for a moment. */
+void pb_enter_end(const struct pb_python *py);
+
+/* In a forked child, where our threads do not exist. */
+void pb_enter_forget(void);
+
+/* In such a child: whether the thread was inside when its parent forked; its locks will never be released. */
+int pb_enter_left_behind(unsigned long ident);
