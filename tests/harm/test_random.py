@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 import runner
 import tables
+from cases import cases, skip_where_impossible
 from runner import Ended, tell
 from tables import DISTURBANCES, Command
-from test_matrix import cases, skip_where_impossible
 
 # Held, a program does nothing for as long as --limit says, also where the tool that held it was killed.
 HELD_SECONDS, GAP_SECONDS = "1s", 10

@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import jobs
 import pytest
@@ -87,3 +88,17 @@ def writer(program, tmp_path):
     yield make
     for one in made:
         one.kill()
+
+
+def writers_of(pid):
+    """The processes that write Parquet for a command."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes().split(b"\0")
+            if len(command) > 3 and command[0].endswith(b"probing-sql") and command[
+                1] == b"parquet" and f".{pid}.part".encode() in command[3]:
+                found.append(path)
+        except OSError:
+            pass
+    return found

@@ -1,9 +1,12 @@
 """A client of the Debug Adapter Protocol, after its specification, for tests of `probing debug` on every interpreter.
 VS Code's own client is in test_debug_vscode.py."""
+import contextlib
 import json
 import socket
 import time
 
+import jobs
+from interpreters import INTERPRETERS
 from jobs import probe
 
 
@@ -103,3 +106,20 @@ class Client:
 
     def go(self, stop, how="continue"):
         return self.ask(how, threadId=stop["threadId"])
+
+
+def line_of(code, text):
+    return next(number for number, line in enumerate(code.splitlines(), 1) if text in line)
+
+
+@contextlib.contextmanager
+def script(tmp_path, code, python=None, **options):
+    """A program in a file, as people have them."""
+    path = tmp_path / "train.py"
+    path.write_text(code)
+    with jobs.start(python or INTERPRETERS[-1], path, ready="ready", env={"PYTHONUNBUFFERED": "1"}, **options) as job:
+        yield job, path
+
+
+def ends(job, words):
+    jobs.wait_until(lambda: words in job.output and job.output.endswith("\n"), what=words)

@@ -1,8 +1,11 @@
 """What the tests of the stack reader share: the reader as a program of its own (targets/stack_driver.c), and a program
 whose stacks can be judged: 200 functions, 30 of them generators, each with one caller and one line that calls it."""
+import json
 import random
 import subprocess
 from pathlib import Path
+
+from jobs import probe
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TARGETS = Path(__file__).resolve().parent / "targets"
@@ -81,3 +84,42 @@ class Tree:
         if above is not None and frames[-1][1] and not self.lines[above][0] <= frames[-1][1] <= self.lines[above][1]:
             return f"line {frames[-1][1]} is not in {frames[-1][0]}"
         return None
+
+
+def backtrace(pid, *options):
+    """The process as JSON has it."""
+    done = probe("-t", pid, "backtrace", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)[0]
+
+
+def by_name(process):
+    return {thread["name"]: thread for thread in process["threads"]}
+
+
+def functions(thread):
+    """Innermost first, without the qualifying part, which 3.6 to 3.10 do not have."""
+    return [frame["name"] for frame in thread["frames"]]
+
+
+HELD = """
+import ctypes, threading, time
+def hold():
+    ctypes.PyDLL(None).sleep(1000)
+print("ready", flush=True)
+threading.Thread(target=hold, name="holder").start()
+time.sleep(0.5)
+"""
+SUBINTERPRETER = """
+import sys, threading, time
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+def run():
+    interpreters.run_string(interpreters.create(), "import time\\ndef inside():\\n    time.sleep(1000)\\ninside()")
+threading.Thread(target=run, daemon=True).start()
+time.sleep(0.5)
+print("ready", flush=True)
+time.sleep(1000)
+"""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jobs
 import pytest
+from agent_kit import connect, field, frame, run_dir
 from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
 
@@ -25,13 +26,6 @@ def inject(job, **options):
     assert done.returncode == 0, done.stderr
     assert "is probed now" in done.stdout
     return done
-
-
-def run_dir(pid):
-    start = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    name = f"{os.stat(f'/proc/{pid}/ns/pid').st_ino}-{pid}-{start}"
-    found = [Path(root, f"probing-{os.stat(f'/proc/{pid}').st_uid}", name) for root in ("/dev/shm", "/tmp", "/var/tmp")]
-    return next((path for path in found if path.exists()), None)
 
 
 def own_kb(pid, without="probing-.*/arena|memfd:arena"):
@@ -256,21 +250,6 @@ def test_the_description_says_which_part_of_which_job(tmp_path):
             assert {key: about.get(key) for key in wanted} == wanted
             assert about["pid"] == about["host_pid"] == str(job.pid) and job.script in about["command"]
             assert about["python"] == ".".join(map(str, sys.version_info[:3]))
-
-
-def frame(kind, fields=b"", number=1, magic=b"PBC1"):
-    return magic + struct.pack("<HHII", kind, 0, number, len(fields)) + fields
-
-
-def field(tag, data):
-    return struct.pack("<HHI", tag, 0, len(data)) + data
-
-
-def connect(directory):
-    client = socket.socket(socket.AF_UNIX)
-    client.connect(str(directory / "control"))
-    client.settimeout(8)
-    return client
 
 
 def test_a_client_that_misbehaves_is_closed_and_nothing_else():

@@ -7,7 +7,7 @@ import jobs
 import pytest
 from jobs import probe, rows
 from interpreters import INTERPRETERS, version_of
-from test_harm_python import PYTHONS, name_of, program
+from every_python import PYTHONS, name_of, program
 
 WITH_A_GIL = [python for python in PYTHONS if python not in builds.FREE_THREADED]
 

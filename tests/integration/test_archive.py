@@ -19,7 +19,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from archive_kit import program, writer  # noqa: F401
-from test_sql_escape import NATIVE, hole  # noqa: F401
+from sql_kit import NATIVE, hole  # noqa: F401
 
 SOAK = bool(os.environ.get("PROBING_SOAK"))
 

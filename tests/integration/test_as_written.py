@@ -13,7 +13,7 @@ import cluster_kit
 import jobs
 import pytest
 from jobs import TOP, probe, rows
-from test_starting import site_of_tests
+from starting_kit import site_of_tests
 
 PAGE = (TOP / "docs/as-written.md").read_text()
 pytestmark = [pytest.mark.usefixtures("needs_torch"), pytest.mark.timeout(300)]

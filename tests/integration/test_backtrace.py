@@ -14,6 +14,7 @@ import jobs
 import pytest
 import roots
 from jobs import probe
+from stack_kit import HELD, SUBINTERPRETER, backtrace, by_name, functions
 
 EVERY = pytest.mark.parametrize("interpreter", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
 
@@ -42,13 +43,6 @@ def settle(pid):
     jobs.wait_for_call(pid, "select", "nanosleep", "clock_nanosleep", "pselect6")
 
 
-def backtrace(pid, *options):
-    """The process as JSON has it."""
-    done = probe("-t", pid, "backtrace", "--json", *options)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)[0]
-
-
 def backtrace_while_it_spins(pid):
     """One taken while the spinning thread has the GIL: on a busy machine it may just be between two turns."""
     for _ in range(20):
@@ -57,15 +51,6 @@ def backtrace_while_it_spins(pid):
             break
         time.sleep(0.02)
     return process
-
-
-def by_name(process):
-    return {thread["name"]: thread for thread in process["threads"]}
-
-
-def functions(thread):
-    """Innermost first, without the qualifying part, which 3.6 to 3.10 do not have."""
-    return [frame["name"] for frame in thread["frames"]]
 
 
 def check_threads(process, script):
@@ -170,16 +155,6 @@ def test_a_stopped_process(interpreter):
         os.kill(job.pid, signal.SIGCONT)
 
 
-HELD = """
-import ctypes, threading, time
-def hold():
-    ctypes.PyDLL(None).sleep(1000)
-print("ready", flush=True)
-threading.Thread(target=hold, name="holder").start()
-time.sleep(0.5)
-"""
-
-
 @EVERY
 def test_the_gil_held_in_c_for_ever(interpreter):
     with jobs.python(HELD, interpreter) as job:
@@ -270,21 +245,6 @@ def test_another_users_process_is_refused_in_one_line():
     with jobs.python(THREADS) as job:
         done = probe("-t", job.pid, "backtrace", preexec_fn=lambda: os.setuid(65534))
         assert done.returncode == 1 and done.stderr.count("\n") == 1 and "may not be read" in done.stderr
-
-
-SUBINTERPRETER = """
-import sys, threading, time
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
-def run():
-    interpreters.run_string(interpreters.create(), "import time\\ndef inside():\\n    time.sleep(1000)\\ninside()")
-threading.Thread(target=run, daemon=True).start()
-time.sleep(0.5)
-print("ready", flush=True)
-time.sleep(1000)
-"""
 
 
 @pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS

@@ -7,8 +7,8 @@ import pytest
 from interpreters import INTERPRETERS, version_of
 from jobs import probe
 from prompt_kit import COUNTING, Nc, address, goes_on, needs_nc
-from test_harm_python import EVERY, program
-from test_trace import rows
+from every_python import EVERY, program
+from jobs import rows
 
 pytestmark = needs_nc
 MONITORED = [path for path in INTERPRETERS if version_of(path) >= (3, 12)]

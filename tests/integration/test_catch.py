@@ -1,15 +1,14 @@
 """catch: uncaught exceptions and fatal signals leave their scene, and the program dies as it would have died."""
-import json
 import os
 import signal
 import sys
 
 import builds
 import jobs
-import pytest
+from catch_kit import handled, let_fail, rows, status_of_an_error
+from every_python import EVERY, NEWER, PYTHONS, SOME, program, version_of_any
 from jobs import probe
 from prompt_kit import Nc, address, needs_nc
-from test_harm_python import EVERY, NEWER, PYTHONS, SOME, program, version_of_any
 
 PROGRAM = """
 import os, signal, sys, threading, time
@@ -41,27 +40,6 @@ WORK
 
 def start(python, work, before=""):
     return program(python, PROGRAM.replace("WORK", work).replace("BEFORE", before))
-
-
-def rows(job, sql):
-    """Also after it has died, in a root whose namespaces have gone with it: its run is in the root's files."""
-    target, env = job.pid, None
-    if hasattr(job, "root") and not job.alive():
-        target, env = job.run, {**os.environ, "PROBING_DIR": os.path.realpath(job.root / "dev/shm")}
-    done = probe("-t", target, "query", "--format", "tsv", sql, env=env)
-    assert done.returncode == 0, done.stderr
-    return [line.split("\t") for line in done.stdout.splitlines()[1:]]
-
-
-def let_fail(job):
-    if hasattr(job, "root"):
-        listed = json.loads(probe("list", "--json").stdout)
-        job.run = "1@" + next(row["id"] for row in listed if row["pid"] == job.pid).partition("@")[2]
-    os.kill(job.pid, signal.SIGUSR1)
-
-
-def status_of_an_error(python):
-    return 255 if python in builds.FREE_THREADED else 1  # the launcher that these builds come in ends so
 
 
 SIGNALS = [("segv", signal.SIGSEGV), ("abort", signal.SIGABRT), ("kill", signal.SIGFPE)]
@@ -129,12 +107,6 @@ def test_faulthandler_before_and_after_it(python):
             assert job.process.wait(20) == -signal.SIGSEGV
             assert job.output.count("Fatal Python error: Segmentation fault") == 1, job.output
             assert rows(job, "SELECT count(*) FROM python.exceptions") == [["1"]]
-
-
-def handled(job):
-    """The signals that it has handlers for, as bits."""
-    with open(f"/proc/{job.pid}/status") as file:
-        return next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt"))
 
 
 def test_it_is_given_back():

@@ -8,8 +8,8 @@ import tempfile
 import builds
 import pytest
 from jobs import probe
-from test_catch import let_fail, rows, status_of_an_error
-from test_harm_python import SOME, program, version_of_any
+from catch_kit import let_fail, rows, status_of_an_error
+from every_python import SOME, program, version_of_any
 
 # What notices when it is run: each says so, and what it raises would take the place of the failure.
 PROGRAM = """

@@ -9,7 +9,7 @@ import jobs
 import pytest
 from jobs import probe
 from stack_kit import TARGETS
-from test_catch import handled, let_fail, rows
+from catch_kit import handled, let_fail, rows
 
 
 @pytest.fixture(scope="module")

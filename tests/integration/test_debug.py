@@ -1,6 +1,5 @@
 """debug: a client of the Debug Adapter Protocol stops the program at places and looks, on every interpreter; the
 program is unharmed."""
-import contextlib
 import os
 import socket
 import time
@@ -8,28 +7,14 @@ import time
 import builds
 import jobs
 import pytest
-from dap_kit import Client, Failed, debug_address
+from dap_kit import Client, Failed, debug_address, ends, line_of, script
+from every_python import EVERY, program
 from interpreters import INTERPRETERS, interpreter_id, version_of
-from jobs import probe
+from jobs import probe, rows
 from prompt_kit import ASSIGNED, CHANGED, COUNTING, STEPPED, STEPS, listening, needs_nc
-from test_harm_python import EVERY, program
-from test_trace import rows
 
 OLDEST_AND_NEWEST = pytest.mark.parametrize("python", [INTERPRETERS[0], INTERPRETERS[-1]], ids=interpreter_id)
 ALL = pytest.mark.parametrize("python", INTERPRETERS, ids=interpreter_id)
-
-
-def line_of(code, text):
-    return next(number for number, line in enumerate(code.splitlines(), 1) if text in line)
-
-
-@contextlib.contextmanager
-def script(tmp_path, code, python=None, **options):
-    """A program in a file, as people have them."""
-    path = tmp_path / "train.py"
-    path.write_text(code)
-    with jobs.start(python or INTERPRETERS[-1], path, ready="ready", env={"PYTHONUNBUFFERED": "1"}, **options) as job:
-        yield job, path
 
 
 def source_of_main(client):
@@ -55,10 +40,6 @@ def is_clean(text):
 def is_frozen(python):
     """Whether nothing tells where its standard library is, which then counts as the program's."""
     return python in builds.FREE_THREADED
-
-
-def ends(job, words):
-    jobs.wait_until(lambda: words in job.output and job.output.endswith("\n"), what=words)
 
 
 @EVERY

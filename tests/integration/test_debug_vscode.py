@@ -14,7 +14,7 @@ from dap_kit import debug_address
 from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
 from prompt_kit import COUNTING
-from test_debug import ends, line_of, script
+from dap_kit import ends, line_of, script
 
 HERE = Path(__file__).resolve().parent
 LIB = HERE.parent.parent / "build/debugclient/lib"

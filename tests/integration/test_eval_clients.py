@@ -12,7 +12,7 @@ import roots
 from channel_kit import CODE, DONE, ERROR, FILENAME, MODE, OUTPUT, RUN, STATUS, TIMEOUT_MS, Connection, field, frame
 from jobs import probe
 from prompt_kit import NC, Nc, address, needs_nc
-from test_harm_python import FEW, NEWER, PYTHONS, SOME, name_of, program
+from every_python import FEW, NEWER, PYTHONS, SOME, name_of, program
 
 # With a GIL and without; every one in the long form.
 TWO = pytest.mark.parametrize("python", FEW if len(FEW) == len(PYTHONS) else [FEW[1], FEW[-1]], ids=name_of)

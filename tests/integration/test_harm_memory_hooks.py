@@ -11,7 +11,7 @@ import jobs
 import pytest
 from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
-from test_harm_python import PYTHONS, evaluate, name_of, program, version_of_any
+from every_python import PYTHONS, evaluate, name_of, program, version_of_any
 
 WITH_A_GIL = pytest.mark.parametrize("python", [python for python in PYTHONS if python not in builds.FREE_THREADED],
                                      ids=name_of)

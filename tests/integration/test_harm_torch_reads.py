@@ -7,7 +7,7 @@ import time
 import jobs
 import pytest
 from jobs import probe, rows
-from test_harm_python import evaluate
+from every_python import evaluate
 
 # A package that looks like torch to us, and notes what is asked of it while it is being imported.
 FAKE = """

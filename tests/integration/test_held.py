@@ -8,7 +8,7 @@ import jobs
 import pytest
 from jobs import probe
 from prompt_kit import COUNTING
-from test_harm_python import SOME, program
+from every_python import SOME, program
 
 FAILS = COUNTING.replace("        total +=", "        if step > 300: raise ValueError('x')\n        total +=")
 LINE = COUNTING.splitlines().index("        step += 1") + 1

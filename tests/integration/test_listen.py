@@ -7,7 +7,7 @@ import jobs
 import pytest
 from jobs import probe
 from prompt_kit import COUNTING, Nc, address, goes_on, listening, needs_nc
-from test_harm_python import EVERY, program
+from every_python import EVERY, program
 
 pytestmark = needs_nc
 

@@ -6,7 +6,6 @@ library finds.
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -14,9 +13,8 @@ from pathlib import Path
 
 import jobs
 import pytest
+from native_kit import TARGETS, build, folder, native_dump, settled  # noqa: F401
 
-TARGETS = Path(__file__).resolve().parent / "targets"
-RELEASE = Path(os.environ.get("PROBING_BUILD", jobs.TOP / "build/release"))
 EXACT, SIGNAL, BY_FP, BY_SCAN, TRUNCATED, EVAL, JIT, INLINED = (1 << bit for bit in range(8))
 GUESSED = BY_FP | BY_SCAN
 # What the target's main calls in each kind, innermost first, from where it waits to main.
@@ -55,27 +53,6 @@ for thread in gdb.selected_inferior().threads():
     stacks[thread.ptid[1]] = frames
 print("STACKS" + json.dumps(stacks))
 """
-
-
-def build(command, source, output, *flags):
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
-    done = subprocess.run([*command, str(TARGETS / source), "-o", str(output), *flags], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == 0, done.stdout
-    return output
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("native")
-
-
-@pytest.fixture(scope="session")
-def native_dump(folder):
-    libraries = [str(RELEASE / f"libpb_{name}.a") for name in ("remote", "control", "table", "base")]
-    return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}"], "native_dump.c",
-                 folder / "native_dump", *libraries, "-ldl", "-lpthread")
 
 
 @pytest.fixture(scope="session")
@@ -145,14 +122,6 @@ def gdb_stacks(pid, folder):
     found = re.search("STACKS(.*)", done.stdout)
     assert found, done.stdout
     return {int(tid): frames for tid, frames in json.loads(found.group(1)).items()}
-
-
-def settled(pid):
-    """It printed, but its threads may be on their way into the kernel still."""
-    def asleep():
-        tasks = Path(f"/proc/{pid}/task").iterdir()
-        return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "St" for task in tasks)
-    jobs.wait_until(asleep, what="sleep")
 
 
 @pytest.mark.parametrize("kind", CHAINS)

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jobs
 import pytest
-from test_native import build, folder, native_dump  # noqa: F401
+from native_kit import RELEASE, build, folder, native_dump  # noqa: F401
 
 BUILDS = [("gcc", version) for version in (2, 3, 4, 5)] + [("clang", version) for version in (4, 5)]
 
@@ -15,9 +16,8 @@ BUILDS = [("gcc", version) for version in (2, 3, 4, 5)] + [("clang", version) fo
 @pytest.fixture(scope="session")
 def native_lines(native_dump, folder):  # noqa: F811
     """Built like native_dump, whose libraries are there then."""
-    import test_native
-    libraries = [str(test_native.RELEASE / f"libpb_{name}.a") for name in ("remote", "control", "table", "base")]
-    return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{test_native.jobs.TOP / 'src'}"], "native_lines.c",
+    libraries = [str(RELEASE / f"libpb_{name}.a") for name in ("remote", "control", "table", "base")]
+    return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}"], "native_lines.c",
                  folder / "native_lines", *libraries, "-ldl", "-lpthread")
 
 

@@ -5,9 +5,8 @@ import subprocess
 import jobs
 import pytest
 import roots
-import test_native
 from interpreters import INTERPRETERS, interpreter_id
-from test_native import build, folder, settled  # noqa: F401
+from native_kit import RELEASE, build, folder, settled  # noqa: F401
 
 # Python that is called from Python, from C (sorted, map, a generator's next, __init__), and from C in between.
 CODE = """
@@ -42,7 +41,7 @@ spin(3)
 
 @pytest.fixture(scope="session")
 def native_merge(folder):  # noqa: F811
-    libraries = [str(test_native.RELEASE / f"libpb_{name}.a") for name in ("remote", "control", "table", "base")]
+    libraries = [str(RELEASE / f"libpb_{name}.a") for name in ("remote", "control", "table", "base")]
     return build(["gcc", "-O2", "-std=gnu17", "-D_GNU_SOURCE", f"-I{jobs.TOP / 'src'}"], "native_merge.c",
                  folder / "native_merge", *libraries, "-ldl", "-lpthread")
 

@@ -8,7 +8,7 @@ import pytest
 from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
 from prompt_kit import ASSIGNED, CHANGED, COUNTING, STEPPED, STEPS, Nc, address, goes_on, needs_nc
-from test_harm_python import EVERY, program
+from every_python import EVERY, program
 
 pytestmark = needs_nc
 OLDEST_AND_NEWEST = pytest.mark.parametrize("python", [INTERPRETERS[0], INTERPRETERS[-1]], ids=interpreter_id)

@@ -2,7 +2,7 @@
 import interpreters
 import jobs
 import pytest
-from test_spans import HEAD
+from spans_kit import HEAD
 
 EACH = [pytest.param(path, id=interpreters.interpreter_id(path))
         for path in sorted({interpreters.INTERPRETERS[0], interpreters.INTERPRETERS[-1],

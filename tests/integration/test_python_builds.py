@@ -11,7 +11,7 @@ import roots
 import stack_kit
 import surroundings
 from jobs import probe
-from test_backtrace import backtrace, by_name, functions
+from stack_kit import backtrace, by_name, functions
 
 SAMPLES = 1000000 if os.environ.get("PROBING_SOAK") else 1000
 FREE_THREADED = pytest.mark.parametrize("tag", builds.FREE_THREADED)

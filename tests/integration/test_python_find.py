@@ -12,7 +12,7 @@ import jobs
 import pytest
 import stack_kit
 from jobs import probe
-from test_backtrace import backtrace, functions
+from stack_kit import backtrace, functions
 
 # Nothing but what every interpreter has built in: modules of a shared build would bring a second interpreter along.
 WAITING = """

@@ -9,7 +9,7 @@ import jobs
 import pytest
 import roots
 from jobs import probe
-from test_backtrace import backtrace, by_name
+from stack_kit import backtrace, by_name
 
 # From C into Python and back in every way there is, down to a lock; then Python says what it sees itself.
 WAYS = """

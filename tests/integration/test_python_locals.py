@@ -8,7 +8,7 @@ import sys
 import interpreters
 import jobs
 import pytest
-from test_backtrace import backtrace
+from stack_kit import backtrace
 
 TENSORS = """
 import time, warnings

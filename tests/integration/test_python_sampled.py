@@ -6,7 +6,7 @@ import interpreters
 import jobs
 import pytest
 from jobs import probe
-from test_backtrace import HELD, SUBINTERPRETER
+from stack_kit import HELD, SUBINTERPRETER
 
 EVERY = pytest.mark.parametrize("interpreter", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
 

@@ -12,12 +12,12 @@ import subprocess
 import sys
 import termios
 import time
-from pathlib import Path
 
 import duckdb
 import jobs
 import pyarrow.parquet
 import pytest
+from archive_kit import writers_of
 from jobs import probe
 
 KINDS = """SELECT * FROM (VALUES
@@ -95,20 +95,6 @@ def test_memory_is_an_overview(job):
     assert abs(rss - kernel) < 4
     assert re.search(r"^growth +not known yet: \d+ s are recorded, 60 are needed", out, re.M)
     assert re.search(r"^[▁▂▃▄▅▆▇█]{3,}  [0-9.]+ to [0-9.]+ MB$", out, re.M) and "largest mappings" in out
-
-
-def writers_of(pid):
-    """The processes that write Parquet for a command."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes().split(b"\0")
-            if len(command) > 3 and command[0].endswith(b"probing-sql") and command[
-                1] == b"parquet" and f".{pid}.part".encode() in command[3]:
-                found.append(path)
-        except OSError:
-            pass
-    return found
 
 
 def peak_mb(path):

@@ -13,7 +13,7 @@ import jobs
 import pytest
 from jobs import PROGRAM
 from serve_kit import NEEDS_SERVE, service
-from test_terminal_text import EVIL, OBEYED, OWN, at_terminal
+from terminal_kit import EVIL, OBEYED, OWN, at_terminal
 
 DRAWN = ["\x1b[1mbold\x1b[0m", "\x1b[1;31mred\x1b[m", "\x1b[?1049h\x1b[?25l", "\x1b[2A\x1b[J", "\x1b[H\x1b[2J",
          "\x1b[12G\x1b[K", "\x1b[?25h\x1b[?1049l", "\x1b[?2004h\x1b[?2004l"]

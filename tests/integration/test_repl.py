@@ -10,7 +10,7 @@ from interpreters import INTERPRETERS, interpreter_id
 from jobs import PROGRAM, probe
 from prompt_kit import COUNTING, goes_on
 from terminal_kit import probing
-from test_harm_python import EVERY, has_locals, program
+from every_python import EVERY, has_locals, program
 
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 

@@ -16,7 +16,7 @@ import jobs
 import pytest
 from jobs import PROGRAM
 from serve_kit import NEEDS_SERVE, commands_of, service
-from test_serve_users import NEEDS_ROOT, OTHER, THIRD, ask_as, for_all
+from serve_users_kit import NEEDS_ROOT, OTHER, ask_as, for_all
 
 pytestmark = [NEEDS_SERVE, NEEDS_ROOT]
 SERVE = str(PROGRAM) + "-serve"

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from serve_kit import NEEDS_SERVE, service
-from test_serve_users import NEEDS_ROOT, OTHER, THIRD, ask_as, for_all
+from serve_users_kit import NEEDS_ROOT, OTHER, THIRD, ask_as, for_all
 
 pytestmark = NEEDS_SERVE
 

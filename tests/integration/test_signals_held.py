@@ -10,7 +10,7 @@ import time
 import jobs
 import pytest
 from jobs import probe
-from test_harm_python import SOME, program, version_of_any
+from every_python import SOME, program, version_of_any
 
 PROGRAM = """
 import signal, sys, time, traceback

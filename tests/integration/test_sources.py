@@ -12,8 +12,8 @@ import jobs
 import pytest
 from interpreters import INTERPRETERS, interpreter_id
 from jobs import probe
-from test_agent import field, frame, connect, run_dir
-from test_inject_refused import SECCOMP
+from agent_kit import field, frame, connect, run_dir
+from seccomp_kit import SECCOMP
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up rights")
 EVERY = pytest.mark.parametrize("interpreter", INTERPRETERS, ids=interpreter_id)

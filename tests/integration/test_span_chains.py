@@ -6,7 +6,7 @@ import subprocess
 import builds
 import interpreters
 import pytest
-from test_spans import HEAD, WITH_CONTEXTS, run
+from spans_kit import HEAD, WITH_CONTEXTS, run
 
 EACH = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS]
 FREE_THREADED = builds.FREE_THREADED[-2:]

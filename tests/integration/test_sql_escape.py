@@ -8,9 +8,8 @@ import time
 import jobs
 import pytest
 from jobs import probe
-from test_inject_refused import EPERM, behind
-
-WORKER = jobs.PROGRAM.parent / "probing-sql-escape"
+from seccomp_kit import EPERM, behind
+from sql_kit import NATIVE, hole  # noqa: F401
 
 # What each must be told: an error alone would also be a file that is missing, or a table.
 NO_FILES = (r'Permission Error: Cannot access (file|directory) ".*" - file system operations are disabled by '
@@ -170,25 +169,6 @@ def test_bytes_that_are_no_statement_are_refused(job):
         done = from_stdin(job.pid, text)
         assert done.returncode == 1 and done.stderr.startswith("probing: query: ") and says in done.stderr
     check_unharmed(job)
-
-
-NATIVE = ["open", "openat2", "proc", "create", "unlink", "mkdir", "rename", "stat", "readlink", "chdir", "chmod",
-          "socket", "unix", "connect",
-          "exec", "execveat", "fork", "ptrace", "vm_readv", "vm_writev", "kill", "tgkill", "pidfd_open", "pidfd_getfd",
-          "mmap_exec",
-          "mprotect_exec", "memfd", "io_uring", "bpf", "mount", "unshare", "setns", "setuid", "prctl", "limit",
-          "limit_unseen", "sched", "keyctl", "userfaultfd", "perf", "shm", "name_to_handle", "ioctl", "fcntl"]
-
-
-@pytest.fixture(scope="module")
-def hole():
-    """The environment in which queries go to a worker that does what an attacker would."""
-    if jobs.PROGRAM == jobs.TOP / "build/release/bin/probing":
-        done = subprocess.run([jobs.TOP / "scripts/build.sh", "release", "probing-sql-escape"], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, universal_newlines=True)
-        assert done.returncode == 0, done.stdout
-    assert WORKER.exists(), "the test build of the worker is missing: build probing-sql-escape"
-    return {**os.environ, "PROBING_SQL_WORKER": str(WORKER)}
 
 
 @pytest.mark.parametrize("what", NATIVE)

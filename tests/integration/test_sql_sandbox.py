@@ -15,8 +15,8 @@ from pathlib import Path
 import jobs
 import pytest
 from jobs import probe
-from test_inject_refused import ENOSYS, EPERM, MEMFD_CREATE, behind
-from test_query_files import writers_of
+from seccomp_kit import ENOSYS, EPERM, MEMFD_CREATE, behind
+from archive_kit import writers_of
 
 LANDLOCK, PIDFD_OPEN, SECCOMP = 444, 434, 317 if os.uname().machine == "x86_64" else 277
 

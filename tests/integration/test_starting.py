@@ -5,8 +5,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
-import sysconfig
 import urllib.request
 from pathlib import Path
 
@@ -14,10 +12,10 @@ import interpreters
 import jobs
 import pytest
 import roots
+from starting_kit import site, site_of_tests
 
 PYTHON = [pytest.param(path, id=interpreters.interpreter_id(path)) for path in interpreters.INTERPRETERS]
 NEWEST = interpreters.INTERPRETERS[-1]
-PTH = (jobs.TOP / "python/probing-start.pth").read_text()
 # Whether this process and its children have an agent: its thread is there.
 # A thread of the agent may end meanwhile.
 THERE = """import os
@@ -30,24 +28,6 @@ def there():
             pass
     return "probing" in names
 """
-
-
-def site(tmp_path, python):
-    """A virtual environment as the wheel leaves it: the package and the .pth file."""
-    folder = tmp_path / "env"
-    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True, stdout=subprocess.DEVNULL)
-    packages = next((folder / "lib").glob("python3*/site-packages"))
-    (packages / "probing-start.pth").write_text(PTH)
-    (packages / "probing").symlink_to(jobs.TOP / "python/probing")
-    return folder / "bin/python"
-
-
-def site_of_tests(tmp_path):
-    """The same with the packages that the tests have: pytest, torch."""
-    program = site(tmp_path, sys.executable)
-    packages = next((program.parent.parent / "lib").glob("python3*/site-packages"))
-    (packages / "tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    return program
 
 
 def run(*command, env=None, status=0, stderr="", **options):

@@ -8,8 +8,8 @@ import jobs
 import pytest
 import roots
 from jobs import probe
-from test_harm_python import EVERY, NEWER, version_of_any
-from test_starting import PTH
+from every_python import EVERY, NEWER, version_of_any
+from starting_kit import PTH, site
 
 FLAGS = ["-W", "error", "-X", "dev", "-X", "warn_default_encoding", "-bb"]
 FILES = sorted(path for folder in ("probing", "launch") for path in (jobs.TOP / "python" / folder).glob("*.py"))
@@ -117,8 +117,6 @@ def test_every_file_compiles_without_a_warning(python):
 @pytest.mark.parametrize("python", PYTHONS)
 def test_it_starts_and_records_without_a_line_of_ours(python, launched, tmp_path):
     """By the .pth file of an installed package, also beside `probing launch`, which starts it too."""
-    from test_starting import site
-
     version = interpreters.version_of(python)[:2]
     flags = FLAGS if version >= (3, 7) else ["-W", "error", "-bb"]
     program = site(tmp_path, python)

@@ -5,21 +5,14 @@ not begin a line.
 """
 import json
 import os
-import pty
 import re
-import select
 import subprocess
 import sys
-import time
 
 import jobs
 import pytest
 from jobs import probe
-
-# A title, a colour that the tool does not use, C1 controls as characters and as a byte, marks of direction, line ends.
-EVIL = "a\x1b]0;T\x07\x1b[31;41mb\x9b2J\x85c\u202ed\u2066e\u2028f\rG\x08\x7f\nFORGED"
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f]")
-OWN = re.compile(r"\x1b\[(?:0|1|2|7|36|1;31)?m|\x1b\[[0-9]*[ABCGHJK]|\x1b\[\?(?:25|1049|2004)[hl]")
+from terminal_kit import EVIL, OBEYED, OWN, at_terminal
 
 JOB = f"""
 import logging, os, sys, threading, time
@@ -77,23 +70,6 @@ COMMANDS = [
     ["eval", "raise __import__('__main__').Strange(__import__('__main__').EVIL)"], ["inspect", "__main__.EVIL"],
     ["show", "EVIL"], ["backtrace", "--source", "{evil}"], ["track", "{evil}"], ["inspect", "{evil}"],
 ]
-
-
-def at_terminal(words, seconds=30):
-    """The bytes that reach a terminal."""
-    pid, master = pty.fork()
-    if pid == 0:
-        os.execv(words[0], words)
-    read, end = b"", time.monotonic() + seconds
-    try:
-        while time.monotonic() < end and select.select([master], [], [], max(0, end - time.monotonic()))[0]:
-            read += os.read(master, 65536)
-    except OSError:
-        pass  # the other end is closed
-    finally:
-        os.close(master)
-        os.waitpid(pid, 0)
-    return read
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import sys
 import jobs
 import pytest
 from jobs import probe, rows
-from test_harm_python import EVERY, program
+from every_python import EVERY, program
 
 # work() calls each function a known number of times in a round; what it prints tells whether tracing changed anything.
 CODE = """

@@ -6,8 +6,8 @@ import jobs
 import pytest
 from jobs import probe
 from prompt_kit import COUNTING
-from test_harm_python import EVERY, program
-from test_trace import rows
+from every_python import EVERY, program
+from jobs import rows
 
 CODE = """
 import time

@@ -44,3 +44,10 @@ def test_cmocka_is_included_in_one_place():
     """With the headers that it wants before it: tests/unit/test.h."""
     wrong = [str(path) for path in files("tests/unit/*.[ch]") if "<cmocka.h>" in text(path)]
     assert wrong == ["tests/unit/test.h"]
+
+
+def test_no_test_imports_from_another():
+    """What several files share is in a kit."""
+    wrong = [str(path) for path in files("tests/integration/*.py", "tests/harm/*.py", "bench/*.py")
+             if re.search(r"^\s*(from|import) test_", text(path), re.M)]
+    assert not wrong, "move it into a kit: " + " ".join(wrong)
