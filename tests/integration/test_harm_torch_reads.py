@@ -130,3 +130,35 @@ while True:
         jobs.wait_until(lambda: "python.torch_trace" in probe(job.pid, "tables").stdout and "inner" in name(), 20,
                         "rows of the module")
         evaluate(job, "sorted(seen - usual)", expect="[]\n")
+
+
+SWAPS = """
+import threading, time, torch
+torch.set_num_threads(1)
+class Steps(torch.optim.SGD):
+    def step(self): pass
+p = torch.nn.Parameter(torch.zeros(1 << 24))
+p.grad = torch.ones(1 << 24)
+optimizer = Steps([p], lr=0.0)
+def swap():
+    while True:
+        p.grad.data = torch.ones(1 << 24)  # the memory before it is unmapped
+        time.sleep(0.001)
+threading.Thread(target=swap, daemon=True).start()
+print("ready", flush=True)
+while True:
+    optimizer.step()
+    time.sleep(0.001)
+"""
+
+
+def test_memory_of_a_gradient_that_another_thread_frees_meanwhile():
+    with jobs.python(SWAPS, interpreter=sys.executable, ready_seconds=60) as job:
+        assert probe(job.pid, "track", "grad_norm").returncode == 0
+        steps = lambda: rows(job, "SELECT count(*) AS n, count(grad_norm) AS read, any_value(grad_norm) AS norm FROM "
+                                  "training_logs")[0]
+        jobs.wait_until(lambda: not job.alive() or "training_logs" in probe(job.pid, "tables").stdout
+                        and steps()["n"] >= 200, 60, "200 steps")
+        assert job.alive(), job.output
+        found = steps()
+        assert found["read"] == 0 or found["norm"] == 4096

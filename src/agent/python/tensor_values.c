@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define WORD      sizeof(uint64_t)
-#define BIG       32768 /* elements; more of them are added up without the GIL */
-#define RANGE_MAX 4096  /* elements of which least and most are told */
+#define SLICE     (1 << 20) /* elements that are added up before other threads get a turn of the GIL */
+#define RANGE_MAX 4096      /* elements of which least and most are told */
 
 /* Of enum c10::ScalarType. */
 enum { U8, I8, I16, I32, I64, F16, F32, F64, BOOL = 11, BF16 = 15, U16 = 27, U32, U64 };
@@ -116,20 +116,29 @@ static double add_squares_f32(const char *data, int64_t n)
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/* The sum of the squares of its elements. */
-static double add_squares(const struct pb_tensor *t)
-{
-    int64_t place[PB_TENSOR_DIMS] = {0}, offset = 0;
-    double sum = 0, value = 0;
-    int dense = is_dense(t);
+/* How far a sum is: elements done, and in odometer order the place of the next one. */
+struct walk {
+    int64_t done, offset;
+    int64_t place[PB_TENSOR_DIMS];
+    int is_dense;
+};
 
-    if (dense && t->number == F32)
-        return add_squares_f32(t->data, t->count);
-    for (int64_t i = 0; i < t->count; i++) {
-        number_at(t->data + (dense ? i : offset) * t->size, t->number, &value);
+/* The sum of the squares of the next SLICE elements. */
+static double add_squares(const struct pb_tensor *t, struct walk *w)
+{
+    int64_t end = w->done + SLICE < t->count ? w->done + SLICE : t->count;
+    double sum = 0, value = 0;
+
+    if (w->is_dense && t->number == F32) {
+        sum = add_squares_f32(t->data + w->done * t->size, end - w->done);
+        w->done = end;
+        return sum;
+    }
+    for (; w->done < end; w->done++) {
+        number_at(t->data + (w->is_dense ? w->done : w->offset) * t->size, t->number, &value);
         sum += value * value;
-        if (!dense)
-            offset = next_element(t, t->dims, place, offset);
+        if (!w->is_dense)
+            w->offset = next_element(t, t->dims, w->place, w->offset);
     }
     return sum;
 }
@@ -262,10 +271,47 @@ static pb_pyobject *tensor_range(pb_pyobject *self, pb_pyobject *object)
     return list;
 }
 
-/* The sum of the squares, or a text that says why there is none. held: a reference keeps its memory. */
-static pb_pyobject *give_squares(const struct pb_python *py, const struct pb_tensor *t, int held)
+/* What another thread of the program may have changed while it had the GIL. */
+struct looks {
+    const char *data;
+    int64_t count, shape[2 * PB_TENSOR_DIMS];
+    int dims, number;
+};
+
+static void note_looks(const struct pb_tensor *t, struct looks *ret)
 {
-    double unused;
+    size_t size = (size_t)t->dims * sizeof(int64_t);
+
+    memset(ret, 0, sizeof(*ret));
+    ret->data = t->data;
+    ret->count = t->count;
+    ret->dims = t->dims;
+    ret->number = t->number;
+    memcpy(ret->shape, t->sizes, size);
+    memcpy(ret->shape + t->dims, t->steps, size);
+}
+
+/* Gives other threads a turn of the GIL. Whether the tensor is still the same afterwards: one of them may
+ * have freed its memory (grad.data = ..., resize_), which a reference to the tensor does not keep. */
+static int is_same_after_turn(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *t)
+{
+    struct looks before, after;
+
+    note_looks(t, &before);
+    void *state = py->save_thread();
+    py->restore_thread(state);
+    if (pb_tensor_read(py, object, t) <= 0)
+        return 0;
+    note_looks(t, &after);
+    return memcmp(&before, &after, sizeof(before)) == 0;
+}
+
+/* The sum of the squares, or a text that says why there is none. Its memory is read with the GIL only, without
+ * which any thread of the program may free it. object: of Python's; NULL: there is none, and no turns. */
+static pb_pyobject *give_squares(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *t)
+{
+    struct walk w = {0};
+    double sum = 0, unused;
 
     if (t->count == 0 && t->is_dense)
         return py->float_from(0);
@@ -273,11 +319,16 @@ static pb_pyobject *give_squares(const struct pb_python *py, const struct pb_ten
         return text_of(py, t->why);
     if (!number_at(t->data, t->number, &unused))
         return text_of(py, "norms are not taken of its type");
-    void *state = held && t->count > BIG ? py->save_thread() : NULL;
-    double sum = add_squares(t);
-    if (state)
-        py->restore_thread(state);
-    return py->float_from(sum);
+    if (py->free_threaded)
+        return text_of(py, "without a GIL its memory may be freed while it is read");
+    w.is_dense = is_dense(t);
+    for (;;) {
+        sum += add_squares(t, &w);
+        if (w.done == t->count)
+            return py->float_from(sum);
+        if (object && !is_same_after_turn(py, object, t))
+            return text_of(py, "the program replaced its memory while it was read");
+    }
 }
 
 /* tensor_squares(object): the sum of the squares of its elements, or a text: why not. */
@@ -287,7 +338,8 @@ static pb_pyobject *tensor_squares(pb_pyobject *self, pb_pyobject *object)
     struct pb_tensor t;
     (void)self;
 
-    return pb_tensor_read(py, object, &t) == 0 ? text_of(py, "it is no tensor") : give_squares(py, &t, 1);
+    return pb_tensor_read(py, object, &t) == 0 ? text_of(py, "it is no tensor")
+                                               : give_squares(py, object, &t);
 }
 
 /* tensor_gradient(object): its gradient; a number: the sum of its squares, where Python has no object of it;
@@ -307,7 +359,7 @@ static pb_pyobject *tensor_gradient(pb_pyobject *self, pb_pyobject *object)
         py->incref(known);
         return known;
     }
-    return give_squares(py, &of, 0);
+    return give_squares(py, NULL, &of);
 }
 
 struct pb_py_method pb_tensor_methods[] = {
