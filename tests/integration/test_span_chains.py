@@ -297,3 +297,26 @@ def test_contexts_keep_the_programs_variables_and_none_of_ours(python, tmp_path)
     done = subprocess.run([path, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
                           universal_newlines=True)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+ODD_EXCEPTION = """
+asked = []
+class Asked(type):
+    def __getattribute__(cls, name):
+        asked.append(name)
+        raise SystemExit(3)
+class Odd(Exception, metaclass=Asked): pass
+try:
+    with probing.span("fails"): raise Odd("x")
+except Odd: pass
+try:
+    with probing.span("fails too"): raise OSError("x")
+except OSError: pass
+assert not asked, asked
+"""
+
+
+@pytest.mark.parametrize("python", EACH)
+def test_the_class_of_an_exception_is_not_asked_for_its_name(python):
+    errors = {row["name"]: row["error"] for row in run(python, ODD_EXCEPTION)}
+    assert errors == {"fails": "Odd", "fails too": "OSError"}

@@ -171,6 +171,11 @@ static pb_pyobject *resume(pb_pyobject *self, pb_pyobject *unused)
     return give_none(py);
 }
 
+static int is_type(const struct pb_python *py, pb_pyobject *object)
+{
+    return py->type_is_subtype(pb_type_of(object, header), pb_type_of(py->object_type, header));
+}
+
 /* __exit__(type, exception, traceback): never swallows an exception. */
 static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
@@ -180,17 +185,12 @@ static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long narg
     (void)names;
 
     if (s->open) {
-        pb_pyobject *kind = NULL;
-        if (nargs > 0 && args[0] != py->none) {
-            kind = py->get_attr(args[0], "__name__");
-            if (kind)
-                error = text_of(py, kind);
-            py->err_clear();
+        if (nargs > 0 && is_type(py, args[0])) { /* not asked for its __name__: a metaclass may answer */
+            error.at = pb_class_name(args[0], header);
+            error.length = (long)strlen(error.at);
         }
         close_row(s, error);
         pb_span_leave(py, self);
-        if (kind)
-            py->decref(kind);
     }
     return py->bool_from(0);
 }
