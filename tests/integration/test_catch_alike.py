@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 
 import builds
 import pytest
@@ -189,7 +190,10 @@ def test_a_thread_that_is_held_says_nothing(before):
 
 def test_it_dies_at_once_where_the_source_is_a_pipe():
     with tempfile.TemporaryDirectory() as folder:
-        os.mkfifo(folder + "/pipe.py")
+        pipe, opened = folder + "/pipe.py", []
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=lambda: opened.append(os.open(pipe, os.O_WRONLY)), daemon=True)
+        writer.start()
         main = "sys.excepthook = sys.excepthook\nexec(compile('1/0', %r, 'exec'))" % (folder + "/pipe.py")
         code = PROGRAM.replace("THREADS", "[]").replace("MAIN", main)
         code = code.replace("go = []", "sys.excepthook = quiet\ngo = []")
@@ -198,3 +202,8 @@ def test_it_dies_at_once_where_the_source_is_a_pipe():
             let_fail(job)
             assert job.process.wait(10) == 1
             assert rows(job, "SELECT type FROM python.exceptions") == [["ZeroDivisionError"]]
+        assert not opened, "who writes to the pipe does not see a reader"
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        writer.join(10)
+        for fd in (reader, *opened):
+            os.close(fd)

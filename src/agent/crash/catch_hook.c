@@ -244,12 +244,17 @@ static pb_pyobject *catch_on(pb_pyobject *self, pb_pyobject *number)
     return py->none;
 }
 
-/* -errno, or the size. Never waits: a source may be named like a pipe or a device. */
+/* -errno, or the size. Never waits, and opens no pipe or device, which may be named as a source: whoever
+ * writes to a pipe would see its reader, and some devices begin to act. */
 static long read_file(const char *path, char *buf, long size)
 {
     struct stat st;
     long n = 0, r = 1;
 
+    if (stat(path, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
