@@ -306,8 +306,9 @@ static int is_same_after_turn(const struct pb_python *py, pb_pyobject *object, s
     return memcmp(&before, &after, sizeof(before)) == 0;
 }
 
-/* The sum of the squares, or a text that says why there is none. Its memory is read with the GIL only, without
- * which any thread of the program may free it. object: of Python's; NULL: there is none, and no turns. */
+/* The sum of the squares, or a text that says why there is none. Its memory is read with the GIL only,
+ * without which any thread of the program may free it. object: of Python's; NULL: there is none, and no
+ * turns. */
 static pb_pyobject *give_squares(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *t)
 {
     struct walk w = {0};
