@@ -2,69 +2,10 @@
 #include "print/records.h"
 
 #include "print/glyph.h"
-#include "table/reader.h"
 
 #include <string.h>
 
 /* --- texts --- */
-
-/* One character of JSON text. Bytes that are not UTF-8 become U+FFFD: JSON cannot hold them. */
-static void put_json_glyph(FILE *out, const char *text, const struct pb_glyph *g)
-{
-    unsigned char c = (unsigned char)*text;
-
-    if (c == '\n')
-        fputs("\\n", out);
-    else if (c < 0x20 || c == 0x7f)
-        fprintf(out, "\\u%04x", c);
-    else if (c == 0xc2 && g->bytes == 2 && (unsigned char)text[1] < 0xa0)
-        fprintf(out, "\\u%04x", (unsigned char)text[1]);
-    else if (strncmp(g->shown, "\\u", 2) == 0)
-        fputs(g->shown, out);
-    else if (!pb_utf8_valid(text, g->bytes))
-        fputs("\xef\xbf\xbd", out);
-    else
-        fwrite(text, 1, g->bytes, out);
-}
-
-static bool is_plain(unsigned char c)
-{
-    return c >= 0x20 && c < 0x7f;
-}
-
-void pb_put_json(FILE *out, const char *text, size_t length)
-{
-    struct pb_glyph g;
-
-    putc('"', out);
-    for (size_t i = 0; i < length; i += g.bytes) {
-        g.bytes = 1;
-        if (text[i] == '"' || text[i] == '\\')
-            fprintf(out, "\\%c", text[i]);
-        else if (is_plain((unsigned char)text[i]))
-            putc(text[i], out);
-        else {
-            pb_glyph_read(text + i, length - i, &g);
-            put_json_glyph(out, text + i, &g);
-        }
-    }
-    putc('"', out);
-}
-
-void pb_put_json_value(FILE *out, const char *text, size_t length)
-{
-    struct pb_glyph g;
-
-    for (size_t i = 0; i < length; i += g.bytes) {
-        g.bytes = 1;
-        if (is_plain((unsigned char)text[i])) {
-            putc(text[i], out);
-        } else {
-            pb_glyph_read(text + i, length - i, &g);
-            put_json_glyph(out, text + i, &g);
-        }
-    }
-}
 
 /* A text NULL is quoted, since NULL itself is written so where an empty line would be lost. */
 static bool needs_quotes(const char *text, size_t length)
@@ -134,19 +75,26 @@ static void put_separated(struct pb_records *r, enum pb_field_kind kind, const c
         (csv ? put_csv : put_tsv)(r->out, text, length, r->terminal);
 }
 
-static void put_value(struct pb_records *r, enum pb_field_kind kind, const char *text, size_t length)
+static void put_value(struct pb_records *r, enum pb_field_kind kind, const char *name, const char *text,
+                      size_t length)
 {
     if (kind == PB_FIELD_NULL)
-        fputs("null", r->out);
+        pb_json_put_null(&r->json, name);
+    else if (kind == PB_FIELD_TEXT)
+        pb_json_put_bytes(&r->json, name, text, length);
     else
-        (kind == PB_FIELD_TEXT ? pb_put_json : pb_put_json_value)(r->out, text, length);
+        pb_json_put_value(&r->json, name, text, length);
 }
 
 void pb_records_begin(struct pb_records *ret, FILE *out, enum pb_records_form form, bool terminal,
                       const char *const *names, size_t ncolumns)
 {
-    *ret = (struct pb_records){
-        .out = out, .form = form, .terminal = terminal, .names = names, .ncolumns = ncolumns};
+    *ret = (struct pb_records){.out = out,
+                               .form = form,
+                               .terminal = terminal,
+                               .names = names,
+                               .ncolumns = ncolumns,
+                               .json = {.out = out}};
     if (form != PB_RECORDS_CSV && form != PB_RECORDS_TSV)
         return;
     for (size_t i = 0; i < ncolumns; i++)
@@ -163,19 +111,30 @@ void pb_records_field(struct pb_records *r, enum pb_field_kind kind, const char 
         put_separated(r, kind, text, length);
         putc(last ? '\n' : r->form == PB_RECORDS_CSV ? ',' : '\t', r->out);
     } else {
-        if (r->form == PB_RECORDS_JSON && column == 0)
-            fputs(r->nfields ? ",\n  " : "[\n  ", r->out);
-        fputs(column ? ", " : "{", r->out);
-        pb_put_json(r->out, r->names[column], strlen(r->names[column]));
-        fputs(": ", r->out);
-        put_value(r, kind, text, length);
-        fputs(!last ? "" : r->form == PB_RECORDS_JSON ? "}" : "}\n", r->out);
+        if (column == 0) {
+            if (r->form == PB_RECORDS_JSON && r->nfields == 0)
+                pb_json_open(&r->json, NULL, '[');
+            if (r->form == PB_RECORDS_JSON)
+                pb_json_line(&r->json, 2);
+            pb_json_open(&r->json, NULL, '{');
+        }
+        put_value(r, kind, r->names[column], text, length);
+        if (last)
+            pb_json_close(&r->json);
+        if (last && r->form == PB_RECORDS_JSONL)
+            putc('\n', r->out);
     }
     r->nfields++;
 }
 
 void pb_records_end(struct pb_records *r)
 {
-    if (r->form == PB_RECORDS_JSON)
-        fputs(r->nfields ? "\n]\n" : "[]\n", r->out);
+    if (r->form != PB_RECORDS_JSON)
+        return;
+    if (r->nfields)
+        pb_json_line(&r->json, 0);
+    else
+        pb_json_open(&r->json, NULL, '[');
+    pb_json_close(&r->json);
+    putc('\n', r->out);
 }

@@ -5,6 +5,8 @@
  * UTF-8 are shown by their numbers; to a file csv and tsv write them unchanged. */
 #pragma once
 
+#include "base/json_write.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +25,7 @@ struct pb_records {
     size_t ncolumns;
 
     uint64_t nfields; /* so far */
+    struct pb_json_writer json;
 };
 
 /* The head, where the form has one. names: of the columns, at least one; they outlive the records. */
@@ -34,7 +37,3 @@ void pb_records_field(struct pb_records *r, enum pb_field_kind kind, const char 
 
 /* Writes what follows the last row. */
 void pb_records_end(struct pb_records *r);
-
-/* Text as a JSON string; a value that is JSON already, but for characters that a terminal would obey. */
-void pb_put_json(FILE *out, const char *text, size_t length);
-void pb_put_json_value(FILE *out, const char *text, size_t length);

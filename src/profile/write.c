@@ -37,17 +37,6 @@ int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_er
         path);
 }
 
-void pb_write_json_text(FILE *out, const char *text)
-{
-    putc('"', out);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            putc('\\', out);
-        putc(*text, out);
-    }
-    putc('"', out);
-}
-
 /* What is being written, and where. */
 struct job {
     enum pb_write_format format;

@@ -52,9 +52,6 @@ int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines);
 int pb_write_perfetto(FILE *out, const struct pb_timeline *t);
 int pb_write_gecko(FILE *out, const struct pb_timeline *t);
 
-/* A text of a profile as JSON, with its quotes: it has no control characters. */
-void pb_write_json_text(FILE *out, const char *text);
-
 /* after NULL: one profile. html: as a page, with the hottest functions below. */
 int pb_write_flame(FILE *out, const struct pb_flame *f, const struct pb_profile *p,
                    const struct pb_profile *after, bool html);

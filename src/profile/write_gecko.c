@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "base/json_write.h"
 #include "profile/write.h"
 
 enum { FORMAT = 60, GAP_PERIODS = 3 /* shorter gaps are jitter of the ticks */ };
@@ -60,80 +61,80 @@ static uint32_t shown(const struct part *part, uint32_t node)
     return node;
 }
 
-static void put_stack(FILE *out, const struct part *part, uint32_t node)
+static void put_stack(struct pb_json_writer *w, const struct part *part, uint32_t node)
 {
     if (node == PB_PROFILE_ROOT)
-        fputs("null", out);
+        pb_json_put_null(w, NULL);
     else
-        fprintf(out, "%zu", part->stacks + node - 1);
+        pb_json_put_number(w, NULL, "%zu", part->stacks + node - 1);
 }
 
 /* A sample's stack: without folded frames, unless it has no others. */
-static void put_sample_stack(FILE *out, const struct part *part, uint32_t node)
+static void put_sample_stack(struct pb_json_writer *w, const struct part *part, uint32_t node)
 {
     uint32_t above = shown(part, node);
-    put_stack(out, part, above == PB_PROFILE_ROOT ? node : above);
+    put_stack(w, part, above == PB_PROFILE_ROOT ? node : above);
 }
 
-static void put_prefix(FILE *out, const struct part *part, uint32_t node)
+static void put_prefix(struct pb_json_writer *w, const struct part *part, uint32_t node)
 {
     uint32_t parent = pb_profile_node_at(part->p, node).parent;
-    put_stack(out, part, folded(part, node) ? parent : shown(part, parent));
+    put_stack(w, part, folded(part, node) ? parent : shown(part, parent));
 }
 
-static void put_frame(FILE *out, const struct part *part, uint32_t node)
+static void put_frame(struct pb_json_writer *w, const struct part *part, uint32_t node)
 {
-    fprintf(out, "%zu", part->frames + pb_profile_node_at(part->p, node).frame);
+    pb_json_put_number(w, NULL, "%zu", part->frames + pb_profile_node_at(part->p, node).frame);
 }
 
-static void put_function(FILE *out, const struct part *part, uint32_t frame)
+static void put_function(struct pb_json_writer *w, const struct part *part, uint32_t frame)
 {
-    fprintf(out, "%zu", part->functions + pb_profile_frame_at(part->p, frame).function);
+    pb_json_put_number(w, NULL, "%zu", part->functions + pb_profile_frame_at(part->p, frame).function);
 }
 
-static void put_category(FILE *out, const struct part *part, uint32_t frame)
+static void put_category(struct pb_json_writer *w, const struct part *part, uint32_t frame)
 {
     uint32_t function = pb_profile_frame_at(part->p, frame).function;
-    fprintf(out, "%d", (int)pb_profile_function_at(part->p, function).kind);
+    pb_json_put_number(w, NULL, "%d", (int)pb_profile_function_at(part->p, function).kind);
 }
 
-static void put_line(FILE *out, const struct part *part, uint32_t frame)
+static void put_line(struct pb_json_writer *w, const struct part *part, uint32_t frame)
 {
     int line = pb_profile_frame_at(part->p, frame).line;
     if (line > 0)
-        fprintf(out, "%d", line);
+        pb_json_put_number(w, NULL, "%d", line);
     else
-        fputs("null", out);
+        pb_json_put_null(w, NULL);
 }
 
 /* The texts are the names of all functions, and then their files: a source for each function. */
-static void put_name(FILE *out, const struct part *part, uint32_t function)
+static void put_name(struct pb_json_writer *w, const struct part *part, uint32_t function)
 {
-    fprintf(out, "%zu", part->functions + function);
+    pb_json_put_number(w, NULL, "%zu", part->functions + function);
 }
 
-static void put_source(FILE *out, const struct part *part, uint32_t function)
+static void put_source(struct pb_json_writer *w, const struct part *part, uint32_t function)
 {
     if (*pb_profile_function_at(part->p, function).file)
-        put_name(out, part, function);
+        put_name(w, part, function);
     else
-        fputs("null", out);
+        pb_json_put_null(w, NULL);
 }
 
-static void put_name_text(FILE *out, const struct part *part, uint32_t function)
+static void put_name_text(struct pb_json_writer *w, const struct part *part, uint32_t function)
 {
-    pb_write_json_text(out, pb_profile_function_at(part->p, function).name);
+    pb_json_put_text(w, NULL, pb_profile_function_at(part->p, function).name);
 }
 
-static void put_file_text(FILE *out, const struct part *part, uint32_t function)
+static void put_file_text(struct pb_json_writer *w, const struct part *part, uint32_t function)
 {
-    pb_write_json_text(out, pb_profile_function_at(part->p, function).file);
+    pb_json_put_text(w, NULL, pb_profile_function_at(part->p, function).file);
 }
 
 /* A column of a table with a row for each frame, function or node. put NULL: all rows are alike. */
 struct column {
     const char *name;
-    void (*put)(FILE *out, const struct part *part, uint32_t i);
+    void (*put)(struct pb_json_writer *w, const struct part *part, uint32_t i);
     const char *alike;
 };
 
@@ -175,8 +176,8 @@ static const struct {
                     {0}}},
 };
 
-/* The values of a column for all profiles, with commas between. Returns how many. */
-static size_t put_values(FILE *out, const struct pb_timeline *t, enum table table,
+/* The values of a column for all profiles. Returns how many. */
+static size_t put_values(struct pb_json_writer *w, const struct pb_timeline *t, enum table table,
                          const struct column *column)
 {
     struct part part = {0};
@@ -184,50 +185,69 @@ static size_t put_values(FILE *out, const struct pb_timeline *t, enum table tabl
 
     for (size_t k = 0; k < pb_timeline_nprofiles(t); k++) {
         part = next_part(part, pb_timeline_profile(t, k));
-        for (uint32_t i = tables[table].first; i < tables[table].rows(part.p); i++, n++) {
-            fputs(n ? "," : "", out);
+        for (uint32_t i = tables[table].first; i < tables[table].rows(part.p); i++, n++)
             if (column->put)
-                column->put(out, &part, i);
+                column->put(w, &part, i);
             else
-                fputs(column->alike, out);
-        }
+                pb_json_put_value(w, NULL, column->alike, strlen(column->alike));
     }
     return n;
 }
 
-static void put_tables(FILE *out, const struct pb_timeline *t)
+static void put_tables(struct pb_json_writer *w, const struct pb_timeline *t)
 {
     for (enum table k = 0; k < TABLES; k++) {
         size_t n = 0;
-        fprintf(out, "\"%s\":{", tables[k].name);
+        pb_json_open(w, tables[k].name, '{');
         for (const struct column *c = tables[k].columns; c->name; c++) {
-            fprintf(out, "\"%s\":[", c->name);
-            n = put_values(out, t, k, c);
-            fputs("],", out);
+            pb_json_open(w, c->name, '[');
+            n = put_values(w, t, k, c);
+            pb_json_close(w);
         }
-        fprintf(out, "\"length\":%zu},\n", n);
+        pb_json_put_number(w, "length", "%zu", n);
+        pb_json_close(w);
+        pb_json_line(w, 0);
     }
 }
 
-static void put_texts_and_sources(FILE *out, const struct pb_timeline *t)
+static void put_texts_and_sources(struct pb_json_writer *w, const struct pb_timeline *t)
 {
     static const struct column names = {.put = put_name_text}, files = {.put = put_file_text};
     static const struct column none = {.alike = "null"};
 
-    fputs("\"stringArray\":[", out);
-    size_t n = put_values(out, t, FUNCTIONS, &names);
-    fputs(n ? "," : "", out);
-    put_values(out, t, FUNCTIONS, &files);
-    fputs("],\n\"sources\":{\"id\":[", out);
-    put_values(out, t, FUNCTIONS, &none);
-    fputs("],\"filename\":[", out);
+    pb_json_open(w, "stringArray", '[');
+    size_t n = put_values(w, t, FUNCTIONS, &names);
+    put_values(w, t, FUNCTIONS, &files);
+    pb_json_close(w);
+    pb_json_line(w, 0);
+    pb_json_open(w, "sources", '{');
+    pb_json_open(w, "id", '[');
+    put_values(w, t, FUNCTIONS, &none);
+    pb_json_close(w);
+    pb_json_open(w, "filename", '[');
     for (size_t i = 0; i < n; i++)
-        fprintf(out, "%s%zu", i ? "," : "", n + i);
-    fprintf(out, "],\"length\":%zu},\n", n);
+        pb_json_put_number(w, NULL, "%zu", n + i);
+    pb_json_close(w);
+    pb_json_put_number(w, "length", "%zu", n);
+    pb_json_close(w);
 }
 
+/* A table without rows: its columns, and a length of 0. */
+static void put_empty(struct pb_json_writer *w, const char *name, const char *const *columns)
+{
+    pb_json_open(w, name, '{');
+    for (; *columns; columns++) {
+        pb_json_open(w, *columns, '[');
+        pb_json_close(w);
+    }
+    pb_json_put_number(w, "length", "0");
+    pb_json_close(w);
+}
+
+#define COLUMNS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
 struct row {
-    FILE *out;
+    struct pb_json_writer *w;
     const struct pb_timeline *t;
     const struct pb_track *track;
     struct part part;
@@ -253,17 +273,17 @@ static size_t put_samples(const struct row *row, enum value value)
         const struct pb_slice *s = pb_timeline_slice(row->t, row->track->first + i);
         double at = ms_at(row, s->start);
         if (row->gaps && at - end > GAP_PERIODS * row->period_ms) {
-            fputs(n++ ? "," : "", row->out);
             if (value == STACK)
-                fputs("null", row->out);
+                pb_json_put_null(row->w, NULL);
             else
-                fprintf(row->out, "%.10g", value == TIME ? end : 0);
+                pb_json_put_number(row->w, NULL, "%.10g", value == TIME ? end : 0);
+            n++;
         }
-        fputs(n++ ? "," : "", row->out);
         if (value == STACK)
-            put_sample_stack(row->out, &row->part, s->node);
+            put_sample_stack(row->w, &row->part, s->node);
         else
-            fprintf(row->out, "%.10g", value == TIME ? at : s->samples);
+            pb_json_put_number(row->w, NULL, "%.10g", value == TIME ? at : s->samples);
+        n++;
         end = ms_at(row, s->end) + row->period_ms;
     }
     return n;
@@ -272,25 +292,34 @@ static size_t put_samples(const struct row *row, enum value value)
 static void put_thread(const struct row *row)
 {
     static const char *const values[] = {[STACK] = "stack", [TIME] = "time", [WEIGHT] = "weight"};
+    struct pb_json_writer *w = row->w;
     size_t n = 0;
 
-    fputs("{\"name\":", row->out);
-    pb_write_json_text(row->out, *row->track->name ? row->track->name : "thread");
-    fprintf(row->out, ",\"isMainThread\":%s,\"processType\":\"default\",\"processName\":",
-            row->track->tid == row->track->pid ? "true" : "false");
-    pb_write_json_text(row->out, row->track->process);
-    fprintf(row->out,
-            ",\"processStartupTime\":0,\"processShutdownTime\":null,\"registerTime\":0,"
-            "\"unregisterTime\":null,\"pausedRanges\":[],\"pid\":\"%d\",\"tid\":%d,"
-            "\"markers\":{\"data\":[],\"name\":[],\"startTime\":[],\"endTime\":[],\"phase\":[],"
-            "\"category\":[],\"length\":0},\"samples\":{\"weightType\":\"samples\"",
-            (int)row->track->pid, (int)row->track->tid);
+    pb_json_line(w, 0);
+    pb_json_open(w, NULL, '{');
+    pb_json_put_text(w, "name", *row->track->name ? row->track->name : "thread");
+    pb_json_put_bool(w, "isMainThread", row->track->tid == row->track->pid);
+    pb_json_put_text(w, "processType", "default");
+    pb_json_put_text(w, "processName", row->track->process);
+    pb_json_put_number(w, "processStartupTime", "0");
+    pb_json_put_null(w, "processShutdownTime");
+    pb_json_put_number(w, "registerTime", "0");
+    pb_json_put_null(w, "unregisterTime");
+    pb_json_open(w, "pausedRanges", '[');
+    pb_json_close(w);
+    pb_json_put_format(w, "pid", "%d", (int)row->track->pid);
+    pb_json_put_number(w, "tid", "%d", (int)row->track->tid);
+    put_empty(w, "markers", COLUMNS("data", "name", "startTime", "endTime", "phase", "category"));
+    pb_json_open(w, "samples", '{');
+    pb_json_put_text(w, "weightType", "samples");
     for (enum value v = STACK; v <= WEIGHT; v++) {
-        fprintf(row->out, ",\"%s\":[", values[v]);
+        pb_json_open(w, values[v], '[');
         n = put_samples(row, v);
-        putc(']', row->out);
+        pb_json_close(w);
     }
-    fprintf(row->out, ",\"length\":%zu}}", n);
+    pb_json_put_number(w, "length", "%zu", n);
+    pb_json_close(w);
+    pb_json_close(w);
 }
 
 static double period_of(const struct pb_profile *p)
@@ -299,51 +328,87 @@ static double period_of(const struct pb_profile *p)
     return rate > 0 ? 1000 / rate : 1;
 }
 
-static void put_meta(FILE *out, const struct pb_timeline *t)
+static void put_categories(struct pb_json_writer *w)
+{
+    pb_json_open(w, "categories", '[');
+    for (size_t i = 0; i < PB_FRAME_KINDS; i++) {
+        pb_json_open(w, NULL, '{');
+        pb_json_put_text(w, "name", categories[i].name);
+        pb_json_put_text(w, "color", categories[i].color);
+        pb_json_open(w, "subcategories", '[');
+        pb_json_put_text(w, NULL, "Other");
+        pb_json_close(w);
+        pb_json_close(w);
+    }
+    pb_json_close(w);
+}
+
+static void put_meta(struct pb_json_writer *w, const struct pb_timeline *t)
 {
     const struct pb_profile *first = pb_timeline_nprofiles(t) ? pb_timeline_profile(t, 0) : NULL;
     struct utsname machine = {0};
 
     uname(&machine);
-    fprintf(out, "\"interval\":%.10g,\"startTime\":%.13g,\"abi\":\"%s\",\"oscpu\":\"%s\",", period_of(first),
-            (double)pb_timeline_start(t).utc_ns / 1e6, machine.machine, machine.machine);
-    fputs("\"misc\":\"\",\"platform\":\"Linux\",\"processType\":0,\"stackwalk\":1,\"toolkit\":\"\","
-          "\"version\":30,"
-          "\"symbolicated\":true,\"markerSchema\":[],"
-          "\"extensions\":{\"id\":[],\"name\":[],\"baseURL\":[],\"length\":0},"
-          "\"importedFrom\":\"probing " PROBING_VERSION "\",\"product\":",
-          out);
-    pb_write_json_text(out, first ? pb_profile_facts_of(first)->title : "");
-    fprintf(out, ",\"preprocessedProfileVersion\":%d,\"categories\":[", FORMAT);
-    for (size_t i = 0; i < PB_FRAME_KINDS; i++)
-        fprintf(out, "%s{\"name\":\"%s\",\"color\":\"%s\",\"subcategories\":[\"Other\"]}", i ? "," : "",
-                categories[i].name, categories[i].color);
-    putc(']', out);
+    pb_json_open(w, "meta", '{');
+    pb_json_put_number(w, "interval", "%.10g", period_of(first));
+    pb_json_put_number(w, "startTime", "%.13g", (double)pb_timeline_start(t).utc_ns / 1e6);
+    pb_json_put_text(w, "abi", machine.machine);
+    pb_json_put_text(w, "oscpu", machine.machine);
+    pb_json_put_text(w, "misc", "");
+    pb_json_put_text(w, "platform", "Linux");
+    pb_json_put_number(w, "processType", "0");
+    pb_json_put_number(w, "stackwalk", "1");
+    pb_json_put_text(w, "toolkit", "");
+    pb_json_put_number(w, "version", "30");
+    pb_json_put_bool(w, "symbolicated", true);
+    pb_json_open(w, "markerSchema", '[');
+    pb_json_close(w);
+    put_empty(w, "extensions", COLUMNS("id", "name", "baseURL"));
+    pb_json_put_text(w, "importedFrom", "probing " PROBING_VERSION);
+    pb_json_put_text(w, "product", first ? pb_profile_facts_of(first)->title : "");
+    pb_json_put_number(w, "preprocessedProfileVersion", "%d", FORMAT);
+    put_categories(w);
+    pb_json_close(w);
+}
+
+static void put_shared(struct pb_json_writer *w, const struct pb_timeline *t)
+{
+    pb_json_open(w, "shared", '{');
+    put_tables(w, t);
+    put_texts_and_sources(w, t);
+    pb_json_line(w, 0);
+    put_empty(w, "resourceTable", COLUMNS("type", "lib", "name", "host"));
+    pb_json_line(w, 0);
+    put_empty(w, "nativeSymbols", COLUMNS("libIndex", "address", "name", "functionSize"));
+    pb_json_close(w);
 }
 
 int pb_write_gecko(FILE *out, const struct pb_timeline *t)
 {
-    fputs("{\"meta\":{", out);
-    put_meta(out, t);
-    fputs("},\n\"libs\":[],\"pages\":[],\n\"shared\":{", out);
-    put_tables(out, t);
-    put_texts_and_sources(out, t);
-    fputs(
-        "\"resourceTable\":{\"type\":[],\"lib\":[],\"name\":[],\"host\":[],\"length\":0},\n"
-        "\"nativeSymbols\":{\"libIndex\":[],\"address\":[],\"name\":[],\"functionSize\":[],\"length\":0}},\n"
-        "\"threads\":[",
-        out);
+    struct pb_json_writer w = {.out = out, .tight = true};
+
+    pb_json_open(&w, NULL, '{');
+    put_meta(&w, t);
+    pb_json_line(&w, 0);
+    pb_json_open(&w, "libs", '[');
+    pb_json_close(&w);
+    pb_json_open(&w, "pages", '[');
+    pb_json_close(&w);
+    pb_json_line(&w, 0);
+    put_shared(&w, t);
+    pb_json_line(&w, 0);
+    pb_json_open(&w, "threads", '[');
     for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
         const struct pb_track *track = pb_timeline_track(t, i);
-        struct row row = {.out = out,
-                          .t = t,
-                          .track = track,
-                          .part = part_of(t, track->of),
-                          .period_ms = period_of(track->of),
-                          .gaps = strcmp(pb_profile_facts_of(track->of)->clock, "wall") == 0};
-        fputs(i ? ",\n" : "\n", out);
-        put_thread(&row);
+        put_thread(&(struct row){.w = &w,
+                                 .t = t,
+                                 .track = track,
+                                 .part = part_of(t, track->of),
+                                 .period_ms = period_of(track->of),
+                                 .gaps = strcmp(pb_profile_facts_of(track->of)->clock, "wall") == 0});
     }
-    fputs("]}\n", out);
+    pb_json_close(&w);
+    pb_json_close(&w);
+    putc('\n', out);
     return ferror(out) ? -EIO : 0;
 }

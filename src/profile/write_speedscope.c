@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/json_write.h"
 #include "profile/write.h"
 
 #define DEPTH_MAX 40000
@@ -27,38 +28,35 @@ static size_t first_frame(const struct pb_timeline *t, const struct pb_profile *
     return first;
 }
 
-static void put_frame(FILE *out, const char *name, const char *file, int line, bool first)
+static void put_frame(struct pb_json_writer *w, const char *name, const char *file, int line)
 {
-    fputs(first ? "\n{\"name\":" : ",\n{\"name\":", out);
-    pb_write_json_text(out, name);
-    if (*file) {
-        fputs(",\"file\":", out);
-        pb_write_json_text(out, file);
-    }
+    pb_json_line(w, 0);
+    pb_json_open(w, NULL, '{');
+    pb_json_put_text(w, "name", name);
+    if (*file)
+        pb_json_put_text(w, "file", file);
     if (line > 0)
-        fprintf(out, ",\"line\":%d", line);
-    putc('}', out);
+        pb_json_put_number(w, "line", "%d", line);
+    pb_json_close(w);
 }
 
 /* Frames are functions, or lines if wanted. */
-static void put_frames(FILE *out, const struct pb_timeline *t, bool lines)
+static void put_frames(struct pb_json_writer *w, const struct pb_timeline *t, bool lines)
 {
-    bool first = true;
-
     for (size_t k = 0; k < pb_timeline_nprofiles(t); k++) {
         const struct pb_profile *p = pb_timeline_profile(t, k);
-        for (size_t i = 0; i < frames_of(p, lines); i++, first = false) {
+        for (size_t i = 0; i < frames_of(p, lines); i++) {
             struct pb_profile_frame frame = {(uint32_t)i, 0};
             if (lines)
                 frame = pb_profile_frame_at(p, (uint32_t)i);
             struct pb_profile_function f = pb_profile_function_at(p, frame.function);
-            put_frame(out, f.name, f.file, frame.line, first);
+            put_frame(w, f.name, f.file, frame.line);
         }
     }
 }
 
 struct writing {
-    FILE *out;
+    struct pb_json_writer *json;
     const struct pb_timeline *t;
     const struct pb_track *track;
     bool lines;
@@ -76,10 +74,12 @@ static void put_stack(const struct writing *w, const struct pb_slice *s)
 {
     size_t base = first_frame(w->t, w->track->of, w->lines);
 
+    pb_json_open(w->json, NULL, '[');
     for (size_t k = pb_profile_stack(w->track->of, s->node, w->stack, DEPTH_MAX); k-- > 0;)
-        fprintf(w->out, "%zu%s",
-                base + (w->lines ? w->stack[k] : pb_profile_frame_at(w->track->of, w->stack[k]).function),
-                k ? "," : "");
+        pb_json_put_number(
+            w->json, NULL, "%zu",
+            base + (w->lines ? w->stack[k] : pb_profile_frame_at(w->track->of, w->stack[k]).function));
+    pb_json_close(w->json);
 }
 
 #define GAP_PERIODS 3 /* as in a profile: shorter gaps are jitter of the ticks */
@@ -89,44 +89,49 @@ static double put_samples(const struct writing *w, bool weights)
 {
     const struct pb_profile_facts *f = pb_profile_facts_of(w->track->of);
     bool gaps = strcmp(f->clock, "wall") == 0 && f->duration_ns;
-    const char *comma = "";
     double at = 0;
 
     for (size_t i = 0; i < w->track->n; i++) {
         const struct pb_slice *s = pb_timeline_slice(w->t, w->track->first + i);
         double gap = ms_since(w, s->start) - at, weight = s->samples * w->period_ms;
         if (gaps && gap > GAP_PERIODS * w->period_ms) {
-            fprintf(w->out, weights ? "%s%.10g" : "%s[]", comma, gap);
+            if (weights) {
+                pb_json_put_number(w->json, NULL, "%.10g", gap);
+            } else {
+                pb_json_open(w->json, NULL, '[');
+                pb_json_close(w->json);
+            }
             at += gap;
-            comma = ",";
         }
-        fputs(comma, w->out);
-        if (weights) {
-            fprintf(w->out, "%.10g", weight);
-        } else {
-            putc('[', w->out);
+        if (weights)
+            pb_json_put_number(w->json, NULL, "%.10g", weight);
+        else
             put_stack(w, s);
-            putc(']', w->out);
-        }
         at += weight;
-        comma = ",";
     }
     return at;
 }
 
 static void put_thread(const struct writing *w)
 {
-    char name[512];
+    struct pb_json_writer *json = w->json;
 
-    snprintf(name, sizeof(name), "%s: %s (%d)", w->track->process,
-             *w->track->name ? w->track->name : "thread", (int)w->track->tid);
-    fputs("{\"type\":\"sampled\",\"name\":", w->out);
-    pb_write_json_text(w->out, name);
-    fputs(",\"unit\":\"milliseconds\",\"startValue\":0,\"samples\":[", w->out);
+    pb_json_line(json, 0);
+    pb_json_open(json, NULL, '{');
+    pb_json_put_text(json, "type", "sampled");
+    pb_json_put_format(json, "name", "%s: %s (%d)", w->track->process,
+                       *w->track->name ? w->track->name : "thread", (int)w->track->tid);
+    pb_json_put_text(json, "unit", "milliseconds");
+    pb_json_put_number(json, "startValue", "0");
+    pb_json_open(json, "samples", '[');
     put_samples(w, false);
-    fputs("],\n\"weights\":[", w->out);
+    pb_json_close(json);
+    pb_json_line(json, 0);
+    pb_json_open(json, "weights", '[');
     double end = put_samples(w, true);
-    fprintf(w->out, "],\"endValue\":%.10g}", end);
+    pb_json_close(json);
+    pb_json_put_number(json, "endValue", "%.10g", end);
+    pb_json_close(json);
 }
 
 /* The track with most running samples is shown first. */
@@ -143,30 +148,40 @@ static size_t busiest(const struct pb_timeline *t)
 int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines)
 {
     _cleanup_free_ uint32_t *stack = malloc(DEPTH_MAX * sizeof(*stack));
+    struct pb_json_writer json = {.out = out, .tight = true};
 
     if (!stack)
         return -ENOMEM;
-    fputs("{\"$schema\":\"https://www.speedscope.app/"
-          "file-format-schema.json\",\n\"exporter\":\"probing " PROBING_VERSION "\",\n\"name\":",
-          out);
-    pb_write_json_text(out,
-                       pb_timeline_nprofiles(t) ? pb_profile_facts_of(pb_timeline_profile(t, 0))->title : "");
-    fprintf(out, ",\n\"activeProfileIndex\":%zu,\n\"shared\":{\"frames\":[", busiest(t));
-    put_frames(out, t, lines);
-    fputs("]},\n\"profiles\":[", out);
+    pb_json_open(&json, NULL, '{');
+    pb_json_put_text(&json, "$schema", "https://www.speedscope.app/file-format-schema.json");
+    pb_json_line(&json, 0);
+    pb_json_put_text(&json, "exporter", "probing " PROBING_VERSION);
+    pb_json_line(&json, 0);
+    pb_json_put_text(&json, "name",
+                     pb_timeline_nprofiles(t) ? pb_profile_facts_of(pb_timeline_profile(t, 0))->title : "");
+    pb_json_line(&json, 0);
+    pb_json_put_number(&json, "activeProfileIndex", "%zu", busiest(t));
+    pb_json_line(&json, 0);
+    pb_json_open(&json, "shared", '{');
+    pb_json_open(&json, "frames", '[');
+    put_frames(&json, t, lines);
+    pb_json_close(&json);
+    pb_json_close(&json);
+    pb_json_line(&json, 0);
+    pb_json_open(&json, "profiles", '[');
     for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
         const struct pb_track *track = pb_timeline_track(t, i);
         double rate = pb_profile_facts_of(track->of)->rate;
-        struct writing w = {.out = out,
-                            .t = t,
-                            .track = track,
-                            .lines = lines,
-                            .period_ms = rate > 0 ? 1000 / rate : 1,
-                            .start_ns = pb_timeline_start(t).monotonic_ns,
-                            .stack = stack};
-        fputs(i ? ",\n" : "\n", out);
-        put_thread(&w);
+        put_thread(&(struct writing){.json = &json,
+                                     .t = t,
+                                     .track = track,
+                                     .lines = lines,
+                                     .period_ms = rate > 0 ? 1000 / rate : 1,
+                                     .start_ns = pb_timeline_start(t).monotonic_ns,
+                                     .stack = stack});
     }
-    fputs("]}\n", out);
+    pb_json_close(&json);
+    pb_json_close(&json);
+    putc('\n', out);
     return ferror(out) ? -EIO : 0;
 }

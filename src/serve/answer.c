@@ -1,7 +1,7 @@
 /* answer: see answer.h. */
 #include "serve/answer.h"
 
-#include "print/records.h"
+#include "base/json_write.h"
 #include "serve/routes.h"
 
 #include <microhttpd.h>
@@ -53,6 +53,19 @@ static const char *answer_code(unsigned status)
     return "error";
 }
 
+void pb_answer_put_error(FILE *out, const char *code, const char *message, size_t length, bool retryable)
+{
+    struct pb_json_writer w = {.out = out, .tight = true};
+
+    pb_json_open(&w, NULL, '{');
+    pb_json_open(&w, "error", '{');
+    pb_json_put_text(&w, "code", code);
+    pb_json_put_bytes(&w, "message", message, length);
+    pb_json_put_bool(&w, "retryable", retryable);
+    pb_json_close(&w);
+    pb_json_close(&w);
+}
+
 enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const char *message,
                                 const char *allowed)
 {
@@ -62,9 +75,8 @@ enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const
 
     if (!out)
         return MHD_NO;
-    fprintf(out, "{\"error\":{\"code\":\"%s\",\"message\":", answer_code(status));
-    pb_put_json(out, message, strlen(message));
-    fprintf(out, ",\"retryable\":%s}}\n", status == 503 || status == 504 ? "true" : "false");
+    pb_answer_put_error(out, answer_code(status), message, strlen(message), status == 503 || status == 504);
+    putc('\n', out);
     fclose(out);
     struct MHD_Response *response = MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE);
     if (response && allowed)

@@ -14,7 +14,10 @@ struct pb_route;
 enum MHD_Result pb_answer(struct MHD_Connection *c, unsigned status, struct MHD_Response *response,
                           const char *type);
 
-/* {"error": {"code", "message", "retryable"}}. allowed: the methods of a 405, or NULL. */
+/* {"error": {"code", "message", "retryable"}}, of an answer, an event or anything else. */
+void pb_answer_put_error(FILE *out, const char *code, const char *message, size_t length, bool retryable);
+
+/* The same as an answer. allowed: the methods of a 405, or NULL. */
 enum MHD_Result pb_answer_error(struct MHD_Connection *c, unsigned status, const char *message,
                                 const char *allowed);
 

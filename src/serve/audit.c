@@ -4,7 +4,7 @@
  * of a change is one line and its end another with the same id, so the first is there also if the service
  * is killed in between. A full file is renamed to `audit.1`: two files at most. */
 #include "base/cleanup.h"
-#include "print/records.h"
+#include "base/json_write.h"
 #include "serve/service.h"
 
 #include <fcntl.h>
@@ -45,26 +45,29 @@ static void write_line(struct pb_service *s, const char *line, size_t size)
     pthread_mutex_unlock(&lock);
 }
 
-static void put_member(FILE *out, const char *name, const char *text, size_t length)
-{
-    fprintf(out, ",\"%s\":", name);
-    pb_put_json(out, text, length);
-}
-
 /* The members that each line has. */
-static FILE *begin_line(char **ret, size_t *ret_size, uint64_t id)
+static bool begin_line(struct pb_json_writer *w, char **ret, size_t *ret_size, uint64_t id)
 {
     struct timespec now;
     struct tm tm;
     char when[32];
-    FILE *out = open_memstream(ret, ret_size);
 
-    if (!out)
-        return NULL;
+    *w = (struct pb_json_writer){.out = open_memstream(ret, ret_size), .tight = true};
+    if (!w->out)
+        return false;
     clock_gettime(CLOCK_REALTIME, &now);
     strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &tm));
-    fprintf(out, "{\"id\":\"%016" PRIx64 "\",\"time\":\"%s.%03ldZ\"", id, when, now.tv_nsec / 1000000);
-    return out;
+    pb_json_open(w, NULL, '{');
+    pb_json_put_format(w, "id", "%016" PRIx64, id);
+    pb_json_put_format(w, "time", "%s.%03ldZ", when, now.tv_nsec / 1000000);
+    return true;
+}
+
+static void end_line(struct pb_json_writer *w)
+{
+    pb_json_close(w);
+    putc('\n', w->out);
+    fclose(w->out);
 }
 
 uint64_t pb_audit_begin(struct pb_service *s, const struct pb_audited *a)
@@ -72,18 +75,17 @@ uint64_t pb_audit_begin(struct pb_service *s, const struct pb_audited *a)
     _cleanup_free_ char *line = NULL;
     size_t size = 0;
     uint64_t id = 0;
+    struct pb_json_writer w;
 
     if (getrandom(&id, sizeof(id), 0) != sizeof(id))
         id = (uint64_t)time(NULL);
-    FILE *out = begin_line(&line, &size, id);
-    if (!out)
+    if (!begin_line(&w, &line, &size, id))
         return 0;
-    put_member(out, "peer", a->peer, strlen(a->peer));
-    put_member(out, "target", a->target, strlen(a->target));
-    put_member(out, "what", a->what, strlen(a->what));
-    put_member(out, "body", a->body ? a->body : "", a->length < BODY_MAX ? a->length : BODY_MAX);
-    fputs("}\n", out);
-    fclose(out);
+    pb_json_put_text(&w, "peer", a->peer);
+    pb_json_put_text(&w, "target", a->target);
+    pb_json_put_text(&w, "what", a->what);
+    pb_json_put_bytes(&w, "body", a->body ? a->body : "", a->length < BODY_MAX ? a->length : BODY_MAX);
+    end_line(&w);
     write_line(s, line, size);
     return id;
 }
@@ -92,13 +94,12 @@ void pb_audit_end(struct pb_service *s, uint64_t id, const char *outcome)
 {
     _cleanup_free_ char *line = NULL;
     size_t size = 0;
-    FILE *out = id ? begin_line(&line, &size, id) : NULL;
+    struct pb_json_writer w;
 
-    if (!out)
+    if (!id || !begin_line(&w, &line, &size, id))
         return;
-    put_member(out, "outcome", outcome, strlen(outcome));
-    fputs("}\n", out);
-    fclose(out);
+    pb_json_put_text(&w, "outcome", outcome);
+    end_line(&w);
     write_line(s, line, size);
 }
 

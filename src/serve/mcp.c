@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "print/records.h"
+#include "base/json_write.h"
 #include "serve/routes.h"
 
 #include <errno.h>
@@ -68,83 +68,115 @@ static bool is_tool_offered(const struct pb_mcp_request *q, const struct pb_rout
 
 /* --- answers --- */
 
-static void put_text(FILE *out, const char *text)
+/* Opens an answer of JSON-RPC, which end_answer ends. id: JSON, or NULL. */
+static struct pb_json_writer begin_answer(FILE *out, const char *id)
 {
-    pb_put_json(out, text, strlen(text));
+    struct pb_json_writer w = {.out = out, .tight = true};
+
+    pb_json_open(&w, NULL, '{');
+    pb_json_put_text(&w, "jsonrpc", "2.0");
+    pb_json_put_value(&w, "id", id ? id : "null", strlen(id ? id : "null"));
+    return w;
 }
 
-static void put_head(FILE *out, const char *id)
+static void end_answer(struct pb_json_writer *w)
 {
-    fprintf(out, "{\"jsonrpc\":\"2.0\",\"id\":%s,", id ? id : "null");
+    while (w->depth)
+        pb_json_close(w);
+    putc('\n', w->out);
+}
+
+static struct pb_json_writer begin_result(FILE *out, const char *id)
+{
+    struct pb_json_writer w = begin_answer(out, id);
+
+    pb_json_open(&w, "result", '{');
+    return w;
 }
 
 static void put_error(FILE *out, const char *id, int code, const char *message)
 {
-    put_head(out, id);
-    fprintf(out, "\"error\":{\"code\":%d,\"message\":", code);
-    put_text(out, message);
-    fputs("}}\n", out);
+    struct pb_json_writer w = begin_answer(out, id);
+
+    pb_json_open(&w, "error", '{');
+    pb_json_put_number(&w, "code", "%d", code);
+    pb_json_put_text(&w, "message", message);
+    end_answer(&w);
 }
 
-static void put_server(FILE *out)
+static void put_server(struct pb_json_writer *w)
 {
-    fputs(
-        "\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":\"probing\",\"version\":\"" PROBING_VERSION
-        "\"},"
-        "\"instructions\":\"Begin with list_targets or now; a target is a "
-        "pid.\",\"resultType\":\"complete\"}}\n",
-        out);
+    pb_json_open(w, "capabilities", '{');
+    pb_json_open(w, "tools", '{');
+    pb_json_close(w);
+    pb_json_close(w);
+    pb_json_open(w, "serverInfo", '{');
+    pb_json_put_text(w, "name", "probing");
+    pb_json_put_text(w, "version", PROBING_VERSION);
+    pb_json_close(w);
+    pb_json_put_text(w, "instructions", "Begin with list_targets or now; a target is a pid.");
+    pb_json_put_text(w, "resultType", "complete");
+    end_answer(w);
 }
 
-static void put_tool(FILE *out, const struct pb_route *r, const struct pb_tool *t)
+static void put_tool(struct pb_json_writer *w, const struct pb_route *r, const struct pb_tool *t)
 {
     static const char *const kinds[] = {
         [PB_PARAM_FLAG] = "boolean", [PB_PARAM_NUMBER] = "number", [PB_PARAM_TEXT] = "string"};
     struct pb_param arguments[ARGUMENTS];
-    size_t n = list_arguments(r, t, arguments), needed = 0;
+    size_t n = list_arguments(r, t, arguments);
 
-    fputs("{\"name\":", out);
-    put_text(out, t->name);
-    fputs(",\"description\":", out);
-    put_text(out, t->about);
-    fprintf(out,
-            ",\"annotations\":{\"readOnlyHint\":%s},\"inputSchema\":{\"type\":\"object\",\"properties\":{",
-            r->flags & PB_ROUTE_CHANGES ? "false" : "true");
+    pb_json_open(w, NULL, '{');
+    pb_json_put_text(w, "name", t->name);
+    pb_json_put_text(w, "description", t->about);
+    pb_json_open(w, "annotations", '{');
+    pb_json_put_bool(w, "readOnlyHint", !(r->flags & PB_ROUTE_CHANGES));
+    pb_json_close(w);
+    pb_json_open(w, "inputSchema", '{');
+    pb_json_put_text(w, "type", "object");
+    pb_json_open(w, "properties", '{');
     for (size_t i = 0; i < n; i++) {
-        fputs(i ? "," : "", out);
-        put_text(out, arguments[i].name);
-        fprintf(out, ":{\"type\":\"%s\",\"description\":", kinds[arguments[i].kind]);
-        put_text(out, arguments[i].help);
-        putc('}', out);
+        pb_json_open(w, arguments[i].name, '{');
+        pb_json_put_text(w, "type", kinds[arguments[i].kind]);
+        pb_json_put_text(w, "description", arguments[i].help);
+        pb_json_close(w);
     }
-    fputs("},\"required\":[", out);
+    pb_json_close(w);
+    pb_json_open(w, "required", '[');
     for (size_t i = 0; i < n; i++)
-        if (arguments[i].needed) {
-            fputs(needed++ ? "," : "", out);
-            put_text(out, arguments[i].name);
-        }
-    fputs("]}}", out);
+        if (arguments[i].needed)
+            pb_json_put_text(w, NULL, arguments[i].name);
+    pb_json_close(w);
+    pb_json_close(w);
+    pb_json_close(w);
 }
 
-static void put_tools(FILE *out, const struct pb_mcp_request *q)
+static void put_tools(struct pb_json_writer *w, const struct pb_mcp_request *q)
 {
-    size_t n = 0;
-
-    fputs("\"result\":{\"tools\":[", out);
+    pb_json_open(w, "tools", '[');
     for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
-        for (const struct pb_tool *t = r->tools; t && t->name && is_tool_offered(q, r); t++) {
-            fputs(n++ ? "," : "", out);
-            put_tool(out, r, t);
-        }
-    fputs("],\"resultType\":\"complete\",\"ttlMs\":3600000,\"cacheScope\":\"public\"}}\n", out);
+        for (const struct pb_tool *t = r->tools; t && t->name && is_tool_offered(q, r); t++)
+            put_tool(w, r, t);
+    pb_json_close(w);
+    pb_json_put_text(w, "resultType", "complete");
+    pb_json_put_number(w, "ttlMs", "%d", 3600000);
+    pb_json_put_text(w, "cacheScope", "public");
+    end_answer(w);
 }
 
 void pb_mcp_put_result(FILE *out, const char *id, bool failed, const char *text, size_t length)
 {
-    put_head(out, id);
-    fputs("\"result\":{\"content\":[{\"type\":\"text\",\"text\":", out);
-    pb_put_json(out, text, length);
-    fprintf(out, "}],\"isError\":%s,\"resultType\":\"complete\"}}\n", failed ? "true" : "false");
+    struct pb_json_writer w = begin_result(out, id);
+
+    pb_json_open(&w, "content", '[');
+    pb_json_open(&w, NULL, '{');
+    pb_json_put_text(&w, "type", "text");
+    pb_json_put_bytes(&w, "text", text, length);
+    pb_json_close(&w);
+    pb_json_close(&w);
+    pb_json_put_bool(&w, "isError", failed);
+    pb_json_put_text(&w, "resultType", "complete");
+    end_answer(&w);
 }
 
 /* --- calls --- */
@@ -273,27 +305,28 @@ static bool is_header_right(const char *header, struct message *m, uint32_t node
 
 static void answer_method(struct message *m, const char *method, struct pb_mcp_reply *ret, FILE *out)
 {
+    struct pb_json_writer w;
+
     if (strcmp(method, "tools/call") == 0) {
         call_tool(m, ret, out);
     } else if (strcmp(method, "tools/list") == 0) {
-        put_head(out, ret->id);
-        put_tools(out, m->request);
+        w = begin_result(out, ret->id);
+        put_tools(&w, m->request);
     } else if (strcmp(method, "initialize") == 0) {
         const char *wanted = value_of(m, pb_json_get(&m->j, m->params, "protocolVersion"));
-        put_head(out, ret->id);
-        fprintf(out, "\"result\":{\"protocolVersion\":\"%s\",",
-                wanted && is_version(wanted) ? wanted : versions[0]);
-        put_server(out);
+        w = begin_result(out, ret->id);
+        pb_json_put_text(&w, "protocolVersion", wanted && is_version(wanted) ? wanted : versions[0]);
+        put_server(&w);
     } else if (strcmp(method, "server/discover") == 0) {
-        put_head(out, ret->id);
-        fputs("\"result\":{\"supportedVersions\":[", out);
+        w = begin_result(out, ret->id);
+        pb_json_open(&w, "supportedVersions", '[');
         for (size_t i = 0; i < VERSIONS; i++)
-            fprintf(out, "%s\"%s\"", i ? "," : "", versions[i]);
-        fputs("],", out);
-        put_server(out);
+            pb_json_put_text(&w, NULL, versions[i]);
+        pb_json_close(&w);
+        put_server(&w);
     } else if (strcmp(method, "ping") == 0) {
-        put_head(out, ret->id);
-        fputs("\"result\":{}}\n", out);
+        w = begin_result(out, ret->id);
+        end_answer(&w);
     } else {
         ret->status = 404;
         put_error(out, ret->id, -32601, "method not found");

@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/time.h"
-#include "print/records.h"
+#include "serve/answer.h"
 #include "serve/events_impl.h"
 #include "serve/jobs.h"
 #include "serve/routes.h"
@@ -128,14 +128,31 @@ static void publish(struct pb_events *ev, struct pb_topic *t, const char *data, 
 
 /* --- the thread: commands and what they print --- */
 
+/* An error as a document: its message is the first line of `why`. NULL: out of memory. */
+static char *error_text(const char *code, const char *why, bool retryable, size_t *ret_length)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, ret_length);
+
+    *ret_length = 0;
+    if (!out)
+        return NULL;
+    pb_answer_put_error(out, code, why, strcspn(why, "\n"), retryable);
+    fclose(out);
+    return text;
+}
+
 /* An answer equal to the one before is no event. */
 static void end_document(struct pb_events *ev, struct pb_topic *t)
 {
-    static const char late[] =
-        "{\"error\":{\"code\":\"too_long\",\"message\":\"the answer is too long for an "
-        "event\",\"retryable\":false}}";
-    const char *data = t->too_long ? late : t->document;
-    size_t length = t->too_long ? sizeof(late) - 1 : t->length;
+    _cleanup_free_ char *error = NULL;
+    const char *data = t->document;
+    size_t length = t->length;
+
+    if (t->too_long) {
+        error = error_text("too_long", "the answer is too long for an event", false, &length);
+        data = error;
+    }
 
     while (length && data[length - 1] == '\n')
         length--;
@@ -194,21 +211,14 @@ static void take_file(struct pb_events *ev, struct pb_topic *t)
 
 static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct pb_serve_job_result *end)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    const char *why = pb_err_without_program(end->errors);
+    size_t size;
+    _cleanup_free_ char *text = error_text("failed", pb_err_without_program(end->errors), true, &size);
 
-    if (!out)
+    if (!text)
         return;
-    fputs("{\"error\":{\"code\":\"failed\",\"message\":", out);
-    pb_put_json(out, why, strcspn(why, "\n"));
-    fputs(",\"retryable\":true}}", out);
-    fclose(out);
     t->length = 0;
     t->too_long = false;
     add_to_document(t, text, size);
-    free(text);
     end_document(ev, t);
 }
 

@@ -1,11 +1,13 @@
 /* What base/ does once for all tools: text that is made fit for a line, HOST:PORT, /dev/null over streams,
- * the path of this program, hashes. */
+ * the path of this program, hashes, JSON. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/hash.h"
 #include "base/host_port.h"
+#include "base/json.h"
+#include "base/json_write.h"
 #include "base/null.h"
 #include "base/program.h"
 #include "base/text.h"
@@ -132,6 +134,79 @@ static void hashes_are_those_of_fnv(void **state)
     assert_true(pb_hash_bytes(pb_hash_text(PB_HASH_START, "foo"), "bar", 3) == 0x85944171f73967e8ull);
 }
 
+static char *written(void (*write_it)(struct pb_json_writer *w), bool tight)
+{
+    char *text = NULL;
+    size_t size;
+    struct pb_json_writer w = {.out = open_memstream(&text, &size), .tight = tight};
+
+    assert_non_null(w.out);
+    write_it(&w);
+    assert_int_equal(fclose(w.out), 0);
+    return text;
+}
+
+static void write_all(struct pb_json_writer *w)
+{
+    pb_json_open(w, NULL, '{');
+    pb_json_put_text(w, "t", "a \"b\\\" \n\033\x7f\xc2\x9b \xe2\x80\xae \xff \xc3\xa9");
+    pb_json_put_bytes(w, "nul", "\0x", 2);
+    pb_json_put_text(w, "none", NULL);
+    pb_json_open(w, "list", '[');
+    for (int i = 0; i < 2; i++) {
+        pb_json_line(w, 2);
+        pb_json_put_number(w, NULL, "%d", i);
+    }
+    pb_json_line(w, 0);
+    pb_json_close(w);
+    pb_json_open(w, "empty", '[');
+    pb_json_close(w);
+    pb_json_key(w, "key \"k\"");
+    pb_json_put_value(w, NULL, "[1, 2]", 6);
+    pb_json_put_bool(w, "b", true);
+    pb_json_close(w);
+}
+
+/* Also read back by the reader beside it. */
+static void json_is_written_as_it_is_read(void **state)
+{
+    static const char begins[] =
+        "{\"t\": \"a \\\"b\\\\\\\" \\n\\u001b\\u007f\\u009b \\u202e \xef\xbf\xbd \xc3\xa9\", "
+        "\"nul\": \"\\u0000x\", \"none\": null, \"list\": [\n  0,\n  1\n], "
+        "\"empty\": [], \"key \\\"k\\\"\": [1, 2], \"b\": true}";
+    static const char tight[] = "\"list\":[\n  0,\n  1\n],\"empty\":[],\"key";
+    char *text = written(write_all, false), *small = written(write_all, true), value[64];
+    struct pb_json j;
+
+    assert_string_equal(text, begins);
+    assert_non_null(strstr(small, tight));
+    assert_int_equal(pb_json_parse(text, strlen(text), &j), 0);
+    assert_int_equal(pb_json_text(&j, pb_json_get(&j, 1, "none"), value, sizeof(value)), 4);
+    assert_true(pb_json_text(&j, pb_json_get(&j, 1, "t"), value, sizeof(value)) > 0);
+    assert_memory_equal(value, "a \"b\\\" \n\033\x7f", 10);
+    pb_json_done(&j);
+    free(text);
+    free(small);
+}
+
+static void write_rows(struct pb_json_writer *w)
+{
+    for (int i = 0; i < 2; i++) {
+        pb_json_open(w, NULL, '{');
+        pb_json_put_number(w, "i", "%d", i);
+        pb_json_close(w);
+        putc('\n', w->out);
+    }
+}
+
+static void documents_of_one_writer_have_no_comma_between(void **state)
+{
+    char *text = written(write_rows, false);
+
+    assert_string_equal(text, "{\"i\": 0}\n{\"i\": 1}\n");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +215,8 @@ int main(void)
         cmocka_unit_test(streams_become_null),
         cmocka_unit_test(this_program_is_found),
         cmocka_unit_test(hashes_are_those_of_fnv),
+        cmocka_unit_test(json_is_written_as_it_is_read),
+        cmocka_unit_test(documents_of_one_writer_have_no_comma_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,9 @@
  * or of another shape. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/json_write.h"
 #include "cli/cluster/said.h"
 #include "cli/print/rows.h"
-#include "print/records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -132,31 +132,41 @@ static void put_values(const struct pb_said_all *a, const struct value *values, 
     }
 }
 
-static void put_json_value(const struct pb_said_all *a, const struct value *v, const struct value *most,
-                           const bool *in, size_t size)
+static void put_json_value(struct pb_json_writer *w, const struct pb_said_all *a, const struct value *v,
+                           const struct value *most, const bool *in, size_t size)
 {
-    bool any = false;
-
-    fputs("{\"value\": ", stdout);
-    if (v->failed)
-        fputs("null, \"why\": ", stdout);
-    pb_put_json(stdout, v->text, v->length);
-    fputs(", \"ranks\": [", stdout);
-    for (size_t i = 0; i < size; i++)
-        if (in[i]) {
-            printf("%s%zu", any ? ", " : "", i);
-            any = true;
-        }
-    printf("], \"differs\": %s, \"nan\": %s, \"other_shape\": %s, \"role\": ", v == most ? "false" : "true",
-           !v->failed && is_nan(v) ? "true" : "false",
-           !v->failed && is_other_shape(v, most) ? "true" : "false");
     char role[256];
+
+    pb_json_open(w, NULL, '{');
+    if (v->failed)
+        pb_json_put_null(w, "value");
+    pb_json_put_bytes(w, v->failed ? "why" : "value", v->text, v->length);
+    pb_json_open(w, "ranks", '[');
+    for (size_t i = 0; i < size; i++)
+        if (in[i])
+            pb_json_put_number(w, NULL, "%zu", i);
+    pb_json_close(w);
+    pb_json_put_bool(w, "differs", v != most);
+    pb_json_put_bool(w, "nan", !v->failed && is_nan(v));
+    pb_json_put_bool(w, "other_shape", !v->failed && is_other_shape(v, most));
     pb_cluster_common_role(a->c, in, size, role, sizeof(role));
-    if (role[0])
-        pb_put_json(stdout, role, strlen(role));
-    else
-        fputs("null", stdout);
-    putchar('}');
+    pb_json_put_text(w, "role", role[0] ? role : NULL);
+    pb_json_close(w);
+}
+
+static void put_json(const struct pb_said_all *a, const struct value *values, size_t n, bool *in, size_t most)
+{
+    struct pb_json_writer w = {.out = stdout};
+
+    pb_json_open(&w, NULL, '[');
+    for (size_t i = 0; i < n; i++) {
+        mark_members(a, &values[i], in, most);
+        if (i)
+            pb_json_line(&w, 1);
+        put_json_value(&w, a, &values[i], values, in, most);
+    }
+    pb_json_close(&w);
+    putchar('\n');
 }
 
 int pb_cluster_show(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
@@ -179,17 +189,10 @@ int pb_cluster_show(const struct pb_call *call, const struct pb_cluster *c, cons
     if (!values || !in)
         return pb_fail(err, -ENOMEM, "out of memory");
     size_t n = find_values(&a, values);
-    if (pb_call_option(call, "json")) {
-        putchar('[');
-        for (size_t i = 0; i < n; i++) {
-            mark_members(&a, &values[i], in, most);
-            fputs(i ? ",\n " : "", stdout);
-            put_json_value(&a, &values[i], values, in, most);
-        }
-        puts("]");
-    } else {
+    if (pb_call_option(call, "json"))
+        put_json(&a, values, n, in, most);
+    else
         put_values(&a, values, n, in, most);
-    }
     for (size_t i = 0; i < a.n; i++)
         failed = failed || a.at[i].status != 0;
     return !pb_said_tell(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;

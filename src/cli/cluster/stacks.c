@@ -5,12 +5,12 @@
 #include "ask/stackset.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/json_write.h"
 #include "base/time.h"
 #include "cli/cluster/job.h"
 #include "cli/print/stacks_print.h"
 #include "cluster/link.h"
 #include "print/outlet.h"
-#include "print/records.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -203,88 +203,104 @@ static bool put_said(const struct merging *m, bool failed, bool *in)
     return any;
 }
 
-static void put_json_text(const char *name, const char *text)
+static void put_json_ranks(struct pb_json_writer *w, const char *name, const bool *in, size_t n)
 {
-    printf(", \"%s\": ", name);
-    if (text)
-        pb_put_json(stdout, text, strlen(text));
-    else
-        fputs("null", stdout);
-}
-
-static void put_json_ranks(const char *name, const bool *in, size_t n)
-{
-    bool any = false;
-
-    printf(", \"%s\": [", name);
+    pb_json_open(w, name, '[');
     for (size_t i = 0; i < n; i++)
-        if (in[i]) {
-            printf("%s%zu", any ? ", " : "", i);
-            any = true;
-        }
-    putchar(']');
+        if (in[i])
+            pb_json_put_number(w, NULL, "%zu", i);
+    pb_json_close(w);
 }
 
-static void put_json_class(const struct merging *m, const struct pb_set_stack *s, bool *in, bool *still)
+static void put_json_class(struct pb_json_writer *w, const struct merging *m, const struct pb_set_stack *s,
+                           bool *in, bool *still)
 {
     size_t n, nstill;
     char role[128];
 
     mark_ranks(m, s, in, still, &n, &nstill);
     pb_cluster_common_role(m->c, in, m->n, role, sizeof(role));
-    printf("{\"threads\": %" PRIu64, s->threads);
-    put_json_ranks("ranks", in, m->n);
-    put_json_text("role", role[0] ? role : NULL);
+    pb_json_open(w, NULL, '{');
+    pb_json_put_number(w, "threads", "%" PRIu64, s->threads);
+    put_json_ranks(w, "ranks", in, m->n);
+    pb_json_put_text(w, "role", role[0] ? role : NULL);
     if (m->rounds > 1)
-        put_json_ranks("still", still, m->n);
-    fputs(", \"frames\": [", stdout);
+        put_json_ranks(w, "still", still, m->n);
+    pb_json_open(w, "frames", '[');
     for (uint32_t i = 0; i < s->nframes; i++) {
         struct pb_set_frame f;
         pb_stackset_frame(m->set, s->frames[i], &f);
-        printf("%s{\"kind\": \"%s\"", i ? ", " : "", f.native ? "native" : "python");
-        put_json_text("function", f.function);
-        put_json_text("file", f.file);
+        pb_json_open(w, NULL, '{');
+        pb_json_put_text(w, "kind", f.native ? "native" : "python");
+        pb_json_put_text(w, "function", f.function);
+        pb_json_put_text(w, "file", f.file);
         if (f.native)
-            put_json_text("module", f.module);
-        printf(f.line ? ", \"line\": %u}" : ", \"line\": null}", f.line);
+            pb_json_put_text(w, "module", f.module);
+        if (f.line)
+            pb_json_put_number(w, "line", "%u", f.line);
+        else
+            pb_json_put_null(w, "line");
+        pb_json_close(w);
     }
-    fputs("]}", stdout);
+    pb_json_close(w);
+    pb_json_close(w);
 }
 
-static void put_json(const struct merging *m, const struct pb_cluster_result *r, bool *in, bool *still)
+static void put_json_nodes(struct pb_json_writer *w, const struct merging *m,
+                           const struct pb_cluster_result *r)
 {
     bool any = false;
 
-    printf("{\"asked\": %zu, \"answered\": %zu, \"ms\": %u, \"bytes\": %zu, \"nodes\": [", r->asked,
-           r->answered, r->ms, r->bytes);
+    pb_json_put_number(w, "asked", "%zu", r->asked);
+    pb_json_put_number(w, "answered", "%zu", r->answered);
+    pb_json_put_number(w, "ms", "%u", r->ms);
+    pb_json_put_number(w, "bytes", "%zu", r->bytes);
+    pb_json_open(w, "nodes", '[');
     for (size_t i = 0; i < r->nnodes; i++) {
         const struct pb_node_result *n = &r->nodes[i];
         if (n->state == PB_NODE_NOT_ASKED)
             continue;
-        printf("%s{\"ms\": %u", any ? ",\n  " : "", n->ms);
-        put_json_text("node", m->c->nodes[i].name);
-        put_json_text("state", pb_node_state_name(n->state));
-        put_json_text("why", n->why[0] ? n->why : NULL);
-        putchar('}');
+        if (any)
+            pb_json_line(w, 2);
+        pb_json_open(w, NULL, '{');
+        pb_json_put_number(w, "ms", "%u", n->ms);
+        pb_json_put_text(w, "node", m->c->nodes[i].name);
+        pb_json_put_text(w, "state", pb_node_state_name(n->state));
+        pb_json_put_text(w, "why", n->why[0] ? n->why : NULL);
+        pb_json_close(w);
         any = true;
     }
-    fputs("],\n \"failed\": [", stdout);
-    any = false;
+    pb_json_close(w);
+}
+
+static void put_json(const struct merging *m, const struct pb_cluster_result *r, bool *in, bool *still)
+{
+    struct pb_json_writer w = {.out = stdout};
+
+    pb_json_open(&w, NULL, '{');
+    put_json_nodes(&w, m, r);
+    pb_json_line(&w, 1);
+    pb_json_open(&w, "failed", '[');
     for (size_t i = 0; i < m->n; i++)
         if (m->ranks[i].failed) {
-            printf("%s{\"rank\": %zu", any ? ", " : "", i);
-            put_json_text("why", m->ranks[i].said);
-            putchar('}');
-            any = true;
+            pb_json_open(&w, NULL, '{');
+            pb_json_put_number(&w, "rank", "%zu", i);
+            pb_json_put_text(&w, "why", m->ranks[i].said);
+            pb_json_close(&w);
         }
-    fputs("],\n \"classes\": [", stdout);
+    pb_json_close(&w);
+    pb_json_line(&w, 1);
+    pb_json_open(&w, "classes", '[');
     for (size_t i = 0; i < pb_stackset_n(m->set); i++) {
         struct pb_set_stack s;
         pb_stackset_stack(m->set, i, &s);
-        fputs(i ? ",\n  " : "", stdout);
-        put_json_class(m, &s, in, still);
+        if (i)
+            pb_json_line(&w, 2);
+        put_json_class(&w, m, &s, in, still);
     }
-    puts("]}");
+    pb_json_close(&w);
+    pb_json_close(&w);
+    putchar('\n');
 }
 
 static int read_rounds(const struct pb_call *call, unsigned long *ret_rounds, unsigned *ret_interval,

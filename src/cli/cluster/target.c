@@ -4,12 +4,12 @@
  * say the same are shown once: what differs stands out. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/json_write.h"
 #include "base/time.h"
 #include "cli/cluster/job.h"
 #include "cli/cluster/said.h"
 #include "cli/print/rows.h"
 #include "cli/query/query_run.h"
-#include "print/records.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -203,25 +203,31 @@ void pb_said_put(struct pb_said_all *a, bool roles)
 /* An object a rank; where the command prints JSON that is the output, else text. */
 static void put_json(const struct pb_said_all *a, bool rows)
 {
-    putchar('[');
+    struct pb_json_writer w = {.out = stdout};
+
+    pb_json_open(&w, NULL, '[');
     for (size_t i = 0; i < a->n; i++) {
         const struct pb_said *s = &a->at[i];
         size_t n = s->noutput;
-        const char *node = a->c->nodes[s->rank.node].name;
         while (n && (s->output[n - 1] == '\n' || s->output[n - 1] == ' '))
             n--;
-        printf("%s{\"rank\": %d, \"node\": ", i ? ",\n " : "", s->rank.rank);
-        pb_put_json(stdout, node, strlen(node));
-        printf(", \"pid\": %d, \"status\": %d, \"output\": ", (int)s->rank.pid, s->status);
+        if (i)
+            pb_json_line(&w, 1);
+        pb_json_open(&w, NULL, '{');
+        pb_json_put_number(&w, "rank", "%d", s->rank.rank);
+        pb_json_put_text(&w, "node", a->c->nodes[s->rank.node].name);
+        pb_json_put_number(&w, "pid", "%d", (int)s->rank.pid);
+        pb_json_put_number(&w, "status", "%d", s->status);
+        pb_json_key(&w, "output");
         if (rows && n && s->status == 0)
-            fwrite(s->output, 1, n, stdout);
+            pb_json_put_made(&w, NULL, s->output, n);
         else
-            pb_put_json(stdout, n ? s->output : "", n);
-        fputs(", \"errors\": ", stdout);
-        pb_put_json(stdout, s->errors ? s->errors : "", s->nerrors);
-        putchar('}');
+            pb_json_put_bytes(&w, NULL, n ? s->output : "", n);
+        pb_json_put_bytes(&w, "errors", s->errors ? s->errors : "", s->nerrors);
+        pb_json_close(&w);
     }
-    puts("]");
+    pb_json_close(&w);
+    putchar('\n');
 }
 
 /* Ranks that were asked for and that no node has any more. */

@@ -6,12 +6,13 @@
 #include "ask/numbers.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/json.h"
+#include "base/json_write.h"
 #include "cli/cli.h"
 #include "cli/print/rows.h"
 #include "cli/query/query_run.h"
 #include "cli/talk/dialog.h"
 #include "cli/talk/question.h"
-#include "print/records.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -104,30 +105,39 @@ static void print_numbers(const struct pb_numbers *n)
 }
 
 /* JSON has no NaN and no infinity. */
-static void put_number(const char *name, double value)
+static void put_number(struct pb_json_writer *w, const char *name, double value)
 {
-    printf(isfinite(value) ? ",\"%s\":%.17g" : ",\"%s\":null", name, value);
+    if (isfinite(value))
+        pb_json_put_number(w, name, "%.17g", value);
+    else
+        pb_json_put_null(w, name);
 }
 
-static void print_numbers_json(const struct pb_numbers *n)
+static void put_numbers(struct pb_json_writer *w, const struct pb_numbers *n)
 {
-    printf(",\"numbers\":{\"elements\":%" PRIu64 ",\"all\":%s,\"nan\":%" PRIu64 ",\"infinite\":%" PRIu64
-           ",\"zero\":%" PRIu64,
-           n->elements, n->all ? "true" : "false", n->nan, n->infinite, n->zero);
-    put_number("min", n->min);
-    put_number("max", n->max);
-    put_number("mean", n->mean);
-    put_number("std", n->std);
+    pb_json_open(w, "numbers", '{');
+    pb_json_put_number(w, "elements", "%" PRIu64, n->elements);
+    pb_json_put_bool(w, "all", n->all);
+    pb_json_put_number(w, "nan", "%" PRIu64, n->nan);
+    pb_json_put_number(w, "infinite", "%" PRIu64, n->infinite);
+    pb_json_put_number(w, "zero", "%" PRIu64, n->zero);
+    put_number(w, "min", n->min);
+    put_number(w, "max", n->max);
+    put_number(w, "mean", n->mean);
+    put_number(w, "std", n->std);
+    pb_json_open(w, "histogram", '[');
     for (unsigned i = 0; i < PB_NUMBERS_BINS; i++)
-        printf("%s%" PRIu64, i ? "," : ",\"histogram\":[", n->bins[i]);
-    fputs("]}", stdout);
+        pb_json_put_number(w, NULL, "%" PRIu64, n->bins[i]);
+    pb_json_close(w);
+    pb_json_close(w);
 }
 
-/* Prints the times that the torch probe has recorded of a module; nothing where there are none. */
-static int print_times(const struct pb_call *call, const char *name, bool json, struct pb_err *err)
+/* Prints the times that the torch probe has recorded of a module. w: NULL for people. */
+static int print_times(const struct pb_call *call, const char *name, struct pb_json_writer *w,
+                       struct pb_err *err)
 {
     struct pb_query_options o = {.timeout_ms = TIMES_TIMEOUT_MS,
-                                 .format = json ? PB_QUERY_JSON : PB_QUERY_TABLE};
+                                 .format = w ? PB_QUERY_JSON : PB_QUERY_TABLE};
     _cleanup_free_ char *sql = NULL;
     size_t size;
 
@@ -146,30 +156,48 @@ static int print_times(const struct pb_call *call, const char *name, bool json, 
     fputs("' GROUP BY stage ORDER BY stage", to);
     if (fclose(to) != 0)
         return pb_fail(err, -ENOMEM, "out of memory");
-    puts(json ? ",\"times\":" : "times");
+    if (w) {
+        pb_json_key(w, "times");
+        putchar('\n');
+    } else {
+        puts("times");
+    }
     return pb_query_run(call, &o, sql, strlen(sql), stdout, err);
 }
 
 static int print_description(const struct pb_call *call, const struct description *d,
-                             const struct pb_numbers *numbers, bool json, struct pb_err *err)
+                             const struct pb_numbers *numbers, struct pb_err *err)
 {
-    int r = 0;
-
-    if (json) { /* a JSON object, extended by numbers and times */
-        char *end = strrchr(d->text, '}');
-        if (!end)
-            return pb_fail(err, -EPROTO, "the agent's answer cannot be understood");
-        *end = '\0';
-    }
     pb_put_plain(stdout, d->text);
-    if (numbers && json)
-        print_numbers_json(numbers);
-    else if (numbers)
+    if (numbers)
         print_numbers(numbers);
-    if (d->name[0])
-        r = print_times(call, d->name, json, err);
-    if (json)
-        puts("}");
+    return d->name[0] ? print_times(call, d->name, NULL, err) : 0;
+}
+
+/* The agent's object, extended by numbers and times. */
+static int print_json(const struct pb_call *call, const struct description *d,
+                      const struct pb_numbers *numbers, struct pb_err *err)
+{
+    _cleanup_(pb_json_done) struct pb_json j = {0};
+    struct pb_json_writer w = {.out = stdout, .tight = true};
+    int r = pb_json_parse(d->text, strlen(d->text), &j);
+
+    if (r < 0 || j.nodes[1].kind != '{')
+        return pb_fail(err, r < 0 ? r : -EPROTO, "the agent's answer cannot be understood");
+    pb_json_open(&w, NULL, '{');
+    for (uint32_t i = j.nodes[1].child; i; i = j.nodes[i].next) {
+        char key[64];
+        size_t length;
+        const char *value = pb_json_span(&j, i, &length);
+        snprintf(key, sizeof(key), "%.*s", (int)(j.nodes[i].key_length < 60 ? j.nodes[i].key_length : 60),
+                 j.nodes[i].key);
+        pb_json_put_value(&w, key, value, length);
+    }
+    if (numbers)
+        put_numbers(&w, numbers);
+    r = d->name[0] ? print_times(call, d->name, &w, err) : 0;
+    pb_json_close(&w);
+    putchar('\n');
     return r;
 }
 
@@ -216,7 +244,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
         r = pb_question_add(&question, "referrers", "1", err);
     if (r == 0)
         r = ask_for_object(call, &question, buf, &d, &numbers, &has_numbers, err);
-    return r < 0 ? r : print_description(call, &d, has_numbers ? &numbers : NULL, json, err);
+    if (r < 0)
+        return r;
+    return (json ? print_json : print_description)(call, &d, has_numbers ? &numbers : NULL, err);
 }
 
 static int run_show(const struct pb_call *call, struct pb_err *err)
@@ -249,9 +279,11 @@ static int run_show(const struct pb_call *call, struct pb_err *err)
     if (fclose(to) != 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     if (pb_call_option(call, "json")) {
-        fputs("{\"value\": ", stdout);
-        pb_put_json(stdout, line, size);
-        puts("}");
+        struct pb_json_writer w = {.out = stdout};
+        pb_json_open(&w, NULL, '{');
+        pb_json_put_bytes(&w, "value", line, size);
+        pb_json_close(&w);
+        putchar('\n');
     } else {
         pb_put_plain(stdout, line);
         putchar('\n');

@@ -16,6 +16,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     enum pb_format format = call->format;
     _cleanup_free_ struct pb_memory_answer *answers = calloc(call->targets.n, sizeof(*answers));
     struct pb_ask ask = call->ask;
+    struct pb_json_writer json = {.out = stdout};
     struct pb_rows rows;
     int failed = 0, shown = 0;
 
@@ -31,8 +32,11 @@ static int run(const struct pb_call *call, struct pb_err *err)
             continue;
         }
         if (format == PB_FORMAT_JSON) {
-            fputs(shown++ ? ",\n " : "[", stdout);
-            pb_memory_print_json(memory);
+            if (shown++)
+                pb_json_line(&json, 1);
+            else
+                pb_json_open(&json, NULL, '[');
+            pb_memory_put_json(&json, memory);
         } else if (format == PB_FORMAT_TABLE) {
             if (call->targets.n > 1)
                 pb_put_between(stdout, shown++ ? "\n" : "", memory->label, "\n");
@@ -41,8 +45,13 @@ static int run(const struct pb_call *call, struct pb_err *err)
             pb_memory_add_row(&rows, memory);
         }
     }
-    if (format == PB_FORMAT_JSON && (shown || call->targets.n > 1))
-        puts(shown ? "]" : "[]");
+    /* One process that cannot be read is an error, and no output. */
+    if (format == PB_FORMAT_JSON && (shown || call->targets.n > 1)) {
+        if (!shown)
+            pb_json_open(&json, NULL, '[');
+        pb_json_close(&json);
+        putchar('\n');
+    }
     bool in_rows = format == PB_FORMAT_CSV || format == PB_FORMAT_TSV;
     int r = in_rows && !(failed && call->targets.n == 1) ? pb_rows_print(&rows, format, NULL, err) : 0;
     pb_rows_done(&rows);

@@ -8,7 +8,6 @@
 
 #include "cli/print/rows.h"
 #include "print/outlet.h"
-#include "print/records.h"
 
 #define MB 1048576.0
 
@@ -112,65 +111,73 @@ void pb_memory_print(const struct pb_memory *m)
 
 /* --- for programs --- */
 
-static void put_number(const char *name, double value)
+static void put_number(struct pb_json_writer *w, const char *name, double value)
 {
-    printf(", \"%s\": ", name);
     if (isnan(value))
-        fputs("null", stdout);
+        pb_json_put_null(w, name);
     else
-        printf("%.0f", value);
+        pb_json_put_number(w, name, "%.0f", value);
 }
 
-static void put_count(const char *name, int64_t value)
+static void put_count(struct pb_json_writer *w, const char *name, int64_t value)
 {
-    put_number(name, value < 0 ? NAN : (double)value);
+    put_number(w, name, value < 0 ? NAN : (double)value);
 }
 
-void pb_memory_print_json(const struct pb_memory *m)
+static void put_grower(struct pb_json_writer *w, const struct pb_memory *m)
 {
-    printf("{\"pid\": %d, \"target\": ", (int)m->pid);
-    pb_put_json(stdout, m->label, strlen(m->label));
-    printf(", \"dead\": %s", m->dead ? "true" : "false");
-    put_number("rss_bytes", m->rss);
-    put_number("peak_rss_bytes", m->peak);
-    put_number("vms_bytes", m->vms);
-    put_number("swap_bytes", m->swap);
-    put_number("growth_bytes_per_minute", m->growth);
-    put_number("growth_s", isnan(m->growth) ? NAN : m->growth_s);
-    put_number("recorded_s", m->recorded_s);
-    printf(", \"grows_by\": ");
     if (isnan(m->held)) {
-        fputs("null", stdout);
-    } else {
-        fputs("{\"function\": ", stdout);
-        pb_put_json(stdout, m->function, strlen(m->function));
-        fputs(", \"file\": ", stdout);
-        pb_put_json(stdout, m->file, strlen(m->file));
-        printf(", \"line\": %d, \"bytes\": %.0f}", m->line, m->held);
+        pb_json_put_null(w, "grows_by");
+        return;
     }
-    printf(", \"rows\": %u, \"history_bytes\": [", m->rows);
+    pb_json_open(w, "grows_by", '{');
+    pb_json_put_text(w, "function", m->function);
+    pb_json_put_text(w, "file", m->file);
+    pb_json_put_number(w, "line", "%d", m->line);
+    pb_json_put_number(w, "bytes", "%.0f", m->held);
+    pb_json_close(w);
+}
+
+void pb_memory_put_json(struct pb_json_writer *w, const struct pb_memory *m)
+{
+    pb_json_open(w, NULL, '{');
+    pb_json_put_number(w, "pid", "%d", (int)m->pid);
+    pb_json_put_text(w, "target", m->label);
+    pb_json_put_bool(w, "dead", m->dead);
+    put_number(w, "rss_bytes", m->rss);
+    put_number(w, "peak_rss_bytes", m->peak);
+    put_number(w, "vms_bytes", m->vms);
+    put_number(w, "swap_bytes", m->swap);
+    put_number(w, "growth_bytes_per_minute", m->growth);
+    put_number(w, "growth_s", isnan(m->growth) ? NAN : m->growth_s);
+    put_number(w, "recorded_s", m->recorded_s);
+    put_grower(w, m);
+    pb_json_put_number(w, "rows", "%u", m->rows);
+    pb_json_open(w, "history_bytes", '[');
     for (unsigned i = 0; i < m->npoints; i++)
-        printf("%s%.0f", i ? ", " : "", m->points[i]);
-    putchar(']');
-    put_count("heap_arenas", m->python.heap_arenas);
-    put_count("heap_bytes", m->python.heap_bytes);
-    put_count("heap_blocks", m->python.heap_blocks);
-    put_count("gc_gen0", m->python.gc[0]);
-    put_count("gc_gen1", m->python.gc[1]);
-    put_count("gc_gen2", m->python.gc[2]);
-    put_number("torch_cpu_bytes", m->torch_cpu);
-    put_number("torch_cuda_bytes", m->torch_cuda);
-    put_number("torch_cuda_reserved_bytes", m->torch_cuda_reserved);
-    put_number("gpu_bytes", m->gpu);
-    fputs(", \"mappings\": [", stdout);
+        pb_json_put_number(w, NULL, "%.0f", m->points[i]);
+    pb_json_close(w);
+    put_count(w, "heap_arenas", m->python.heap_arenas);
+    put_count(w, "heap_bytes", m->python.heap_bytes);
+    put_count(w, "heap_blocks", m->python.heap_blocks);
+    put_count(w, "gc_gen0", m->python.gc[0]);
+    put_count(w, "gc_gen1", m->python.gc[1]);
+    put_count(w, "gc_gen2", m->python.gc[2]);
+    put_number(w, "torch_cpu_bytes", m->torch_cpu);
+    put_number(w, "torch_cuda_bytes", m->torch_cuda);
+    put_number(w, "torch_cuda_reserved_bytes", m->torch_cuda_reserved);
+    put_number(w, "gpu_bytes", m->gpu);
+    pb_json_open(w, "mappings", '[');
     for (unsigned i = 0; i < m->nmaps; i++) {
-        printf("%s{\"path\": ", i ? ", " : "");
-        pb_put_json(stdout, m->maps[i].path, strlen(m->maps[i].path));
-        put_number("rss_bytes", m->maps[i].rss);
-        put_number("bytes", m->maps[i].size);
-        printf(", \"count\": %u}", m->maps[i].count);
+        pb_json_open(w, NULL, '{');
+        pb_json_put_text(w, "path", m->maps[i].path);
+        put_number(w, "rss_bytes", m->maps[i].rss);
+        put_number(w, "bytes", m->maps[i].size);
+        pb_json_put_number(w, "count", "%u", m->maps[i].count);
+        pb_json_close(w);
     }
-    fputs("]}", stdout);
+    pb_json_close(w);
+    pb_json_close(w);
 }
 
 const char *const pb_memory_columns[] = {"target",

@@ -2,9 +2,10 @@
 #pragma once
 
 #include "ask/memory.h"
+#include "base/json_write.h"
 
 void pb_memory_print(const struct pb_memory *m);
-void pb_memory_print_json(const struct pb_memory *m);
+void pb_memory_put_json(struct pb_json_writer *w, const struct pb_memory *m);
 
 /* The same in rows. */
 struct pb_rows;

@@ -93,15 +93,18 @@ static void put_markdown(FILE *out, const char *text, size_t length)
 /* --columns: rows are arrays, since the names were printed first. */
 static void put_json_array(const struct pb_printer *p, const struct pb_sql_cell *cells)
 {
-    for (unsigned i = 0; i < p->ncolumns; i++) {
-        putc(i ? ',' : '[', p->out);
+    struct pb_json_writer w = {.out = p->out, .tight = true};
+
+    pb_json_open(&w, NULL, '[');
+    for (unsigned i = 0; i < p->ncolumns; i++)
         if (cells[i].kind == PB_SQL_NULL)
-            fputs("null", p->out);
+            pb_json_put_null(&w, NULL);
+        else if (cells[i].kind == PB_SQL_TEXT)
+            pb_json_put_bytes(&w, NULL, cells[i].text, cells[i].length);
         else
-            (cells[i].kind == PB_SQL_TEXT ? pb_put_json : pb_put_json_value)(p->out, cells[i].text,
-                                                                             cells[i].length);
-    }
-    fputs("]\n", p->out);
+            pb_json_put_value(&w, NULL, cells[i].text, cells[i].length);
+    pb_json_close(&w);
+    putc('\n', p->out);
 }
 
 /* Whether records.h prints this format, and as which form. */
@@ -298,16 +301,19 @@ static void put_markdown_header(const struct pb_printer *p)
 /* For programs that need the columns of a result without rows, and the types. */
 static void put_json_columns(const struct pb_printer *p)
 {
-    fputs("{\"columns\":", p->out);
+    struct pb_json_writer w = {.out = p->out, .tight = true};
+
+    pb_json_open(&w, NULL, '{');
+    pb_json_open(&w, "columns", '[');
     for (unsigned i = 0; i < p->ncolumns; i++) {
-        fputs(i ? "," : "[", p->out);
-        fputs("{\"name\":", p->out);
-        pb_put_json(p->out, p->names[i], strlen(p->names[i]));
-        fputs(",\"type\":", p->out);
-        pb_put_json(p->out, p->types[i], strlen(p->types[i]));
-        putc('}', p->out);
+        pb_json_open(&w, NULL, '{');
+        pb_json_put_text(&w, "name", p->names[i]);
+        pb_json_put_text(&w, "type", p->types[i]);
+        pb_json_close(&w);
     }
-    fputs("]}\n", p->out);
+    pb_json_close(&w);
+    pb_json_close(&w);
+    putc('\n', p->out);
 }
 
 static void begin_table(struct pb_printer *p)

@@ -1,7 +1,8 @@
 /* stacks_json: stacks for a program to read; see stacks_print.h. */
 #include "ask/stackset.h"
+#include "base/cleanup.h"
+#include "base/json_write.h"
 #include "cli/print/stacks_print.h"
-#include "print/records.h"
 #include "remote/core.h"
 
 #include <errno.h>
@@ -9,329 +10,322 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Up to a NUL: a thread name of the kernel may be shorter than its field. */
-static void put_string_n(const char *text, size_t len)
+/* The locals of a frame: an object with the text of each. */
+static void put_locals(struct pb_json_writer *w, const char *lines)
 {
-    pb_put_json(stdout, text, strnlen(text, len));
-}
-
-static void put_string(const char *text)
-{
-    put_string_n(text, strlen(text));
-}
-
-static void put_locals(const char *lines)
-{
-    bool first = true;
-
-    fputs(", \"locals\": {", stdout);
+    pb_json_open(w, "locals", '{');
     while (*lines) {
         size_t n = strcspn(lines, "\n");
         const char *is = memmem(lines, n, " = ", 3);
         if (is) {
-            fputs(first ? "" : ", ", stdout);
-            put_string_n(lines, (size_t)(is - lines));
-            fputs(": ", stdout);
-            put_string_n(is + 3, n - (size_t)(is + 3 - lines));
-            first = false;
+            _cleanup_free_ char *name = strndup(lines, (size_t)(is - lines));
+            pb_json_put_bytes(w, name ? name : "", is + 3, n - (size_t)(is + 3 - lines));
         }
         lines += n + (lines[n] == '\n');
     }
-    putchar('}');
+    pb_json_close(w);
 }
 
-static void put_line(long line)
+static void put_line(struct pb_json_writer *w, long line)
 {
     if (line)
-        printf(", \"line\": %ld", line);
+        pb_json_put_number(w, "line", "%ld", line);
     else
-        fputs(", \"line\": null", stdout);
+        pb_json_put_null(w, "line");
 }
 
-static void put_frame(const struct pb_shown_frame *f)
+static void put_frame(struct pb_json_writer *w, const struct pb_shown_frame *f)
 {
-    fputs("{\"function\": ", stdout);
-    put_string(f->code->qualname);
-    fputs(", \"name\": ", stdout);
-    put_string(f->code->name);
-    fputs(", \"file\": ", stdout);
-    put_string(f->code->file);
-    put_line(f->line);
-    printf(", \"first_line\": %d, \"own\": %s", f->code->first_line,
-           pb_stacks_is_own(f->code->file) ? "true" : "false");
+    pb_json_open(w, NULL, '{');
+    pb_json_put_text(w, "function", f->code->qualname);
+    pb_json_put_text(w, "name", f->code->name);
+    pb_json_put_text(w, "file", f->code->file);
+    put_line(w, f->line);
+    pb_json_put_number(w, "first_line", "%d", f->code->first_line);
+    pb_json_put_bool(w, "own", pb_stacks_is_own(f->code->file));
     if (f->locals)
-        put_locals(f->locals);
-    putchar('}');
+        put_locals(w, f->locals);
+    pb_json_close(w);
 }
 
-static void put_frames(const struct pb_shown_frame *frames, size_t n)
+static void put_frames(struct pb_json_writer *w, const struct pb_shown_frame *frames, size_t n)
 {
-    putchar('[');
+    pb_json_open(w, "frames", '[');
     for (size_t i = 0; i < n; i++) {
-        fputs(i ? ",\n      " : "\n      ", stdout);
-        put_frame(&frames[i]);
+        pb_json_line(w, 6);
+        put_frame(w, &frames[i]);
     }
-    putchar(']');
+    pb_json_close(w);
 }
 
-static void put_or_null(const char *name, const char *text)
+static void put_native(struct pb_json_writer *w, const struct pb_native_frame *f)
 {
-    printf(", \"%s\": ", name);
-    if (text)
-        put_string(text);
-    else
-        fputs("null", stdout);
-}
-
-static void put_native(const struct pb_native_frame *f)
-{
-    fputs("{\"kind\": \"native\"", stdout);
-    put_or_null("function", f->function);
-    put_or_null("module", f->module);
-    put_or_null("build_id", f->build_id);
-    put_or_null("file", f->file);
-    put_line((long)f->line);
-    printf(", \"pc\": \"0x%" PRIx64 "\", \"address\": \"0x%" PRIx64 "\", \"inlined\": %s, \"guessed\": %s}",
-           f->pc, f->address, f->flags & PB_NATIVE_INLINED ? "true" : "false",
-           f->flags & PB_NATIVE_BY_SCAN ? "true" : "false");
+    pb_json_put_text(w, "kind", "native");
+    pb_json_put_text(w, "function", f->function);
+    pb_json_put_text(w, "module", f->module);
+    pb_json_put_text(w, "build_id", f->build_id);
+    pb_json_put_text(w, "file", f->file);
+    put_line(w, (long)f->line);
+    pb_json_put_format(w, "pc", "0x%" PRIx64, f->pc);
+    pb_json_put_format(w, "address", "0x%" PRIx64, f->address);
+    pb_json_put_bool(w, "inlined", f->flags & PB_NATIVE_INLINED);
+    pb_json_put_bool(w, "guessed", f->flags & PB_NATIVE_BY_SCAN);
 }
 
 /* Native frames in full; a Python frame as its index in "frames", with its name. */
-static void put_merged(const struct pb_shown_thread *t)
+static void put_merged(struct pb_json_writer *w, const struct pb_shown_thread *t)
 {
     static const char *const how[] = {"full", "partial", "apart"};
 
-    printf(", \"merge\": \"%s\", \"native_truncated\": %s, \"stack\": [", how[t->merge],
-           t->native_flags & PB_NATIVE_TRUNCATED ? "true" : "false");
+    pb_json_put_text(w, "merge", how[t->merge]);
+    pb_json_put_bool(w, "native_truncated", t->native_flags & PB_NATIVE_TRUNCATED);
+    pb_json_open(w, "stack", '[');
     for (size_t i = 0; i < t->nmerged; i++) {
         const struct pb_merged *m = &t->merged[i];
-        fputs(i ? ",\n      " : "\n      ", stdout);
+        pb_json_line(w, 6);
+        pb_json_open(w, NULL, '{');
         if (!m->python) {
-            put_native(&t->natives[m->index]);
-            continue;
+            put_native(w, &t->natives[m->index]);
+        } else {
+            pb_json_put_text(w, "kind", "python");
+            pb_json_put_text(w, "function", t->frames[m->index].code->qualname);
+            pb_json_put_text(w, "file", t->frames[m->index].code->file);
+            put_line(w, t->frames[m->index].line);
+            pb_json_put_number(w, "frame", "%zu", m->index);
         }
-        fputs("{\"kind\": \"python\"", stdout);
-        put_or_null("function", t->frames[m->index].code->qualname);
-        put_or_null("file", t->frames[m->index].code->file);
-        put_line(t->frames[m->index].line);
-        printf(", \"frame\": %zu}", m->index);
+        pb_json_close(w);
     }
-    putchar(']');
+    pb_json_close(w);
 }
 
-static void put_tasks(const struct pb_shown_thread *t)
+static void put_tasks(struct pb_json_writer *w, const struct pb_shown_thread *t)
 {
-    fputs(", \"tasks\": [", stdout);
+    pb_json_open(w, "tasks", '[');
     for (size_t i = 0; i < t->ntasks; i++) {
-        fputs(i ? ",\n     {\"name\": " : "\n     {\"name\": ", stdout);
-        put_string(t->tasks[i].name);
-        printf(", \"running\": %s, \"waits_for\": ", t->tasks[i].running ? "true" : "false");
-        put_string(t->tasks[i].waits_for);
-        fputs(", \"frames\": ", stdout);
-        put_frames(t->tasks[i].frames, t->tasks[i].nframes);
-        putchar('}');
+        pb_json_line(w, 5);
+        pb_json_open(w, NULL, '{');
+        pb_json_put_text(w, "name", t->tasks[i].name);
+        pb_json_put_bool(w, "running", t->tasks[i].running);
+        pb_json_put_text(w, "waits_for", t->tasks[i].waits_for);
+        put_frames(w, t->tasks[i].frames, t->tasks[i].nframes);
+        pb_json_close(w);
     }
-    putchar(']');
+    pb_json_close(w);
 }
 
-static void put_wait(const struct pb_wait *w)
+/* A member that is there only where it is known. */
+static void put_known(struct pb_json_writer *w, const char *key, const char *text)
 {
-    fputs(", \"waits_for\": ", stdout);
-    if (w->kind == PB_WAIT_NONE) {
-        fputs("null", stdout);
+    if (text[0])
+        pb_json_put_text(w, key, text);
+}
+
+static void put_wait(struct pb_json_writer *w, const struct pb_wait *wait)
+{
+    if (wait->kind == PB_WAIT_NONE) {
+        pb_json_put_null(w, "waits_for");
         return;
     }
-    printf("{\"kind\": \"%s\"", pb_wait_name(w->kind));
-    if (w->object)
-        printf(", \"object\": %" PRIu64, w->object);
-    if (w->fd >= 0)
-        printf(", \"descriptor\": %d", w->fd);
-    if (w->text[0]) {
-        fputs(", \"what\": ", stdout);
-        put_string(w->text);
+    pb_json_open(w, "waits_for", '{');
+    pb_json_put_text(w, "kind", pb_wait_name(wait->kind));
+    if (wait->object)
+        pb_json_put_number(w, "object", "%" PRIu64, wait->object);
+    if (wait->fd >= 0)
+        pb_json_put_number(w, "descriptor", "%d", wait->fd);
+    put_known(w, "what", wait->text);
+    if (wait->holder_pid)
+        pb_json_put_number(w, "holder_pid", "%d", (int)wait->holder_pid);
+    if (wait->holder_tid)
+        pb_json_put_number(w, "holder_tid", "%d", (int)wait->holder_tid);
+    put_known(w, "group", wait->group);
+    if (wait->group_ranks) {
+        pb_json_open(w, "group_ranks", '[');
+        for (size_t i = 0; i < wait->ngroup_ranks; i++)
+            pb_json_put_number(w, NULL, "%d", wait->group_ranks[i]);
+        pb_json_close(w);
     }
-    if (w->holder_pid)
-        printf(", \"holder_pid\": %d", (int)w->holder_pid);
-    if (w->holder_tid)
-        printf(", \"holder_tid\": %d", (int)w->holder_tid);
-    if (w->group[0]) {
-        fputs(", \"group\": ", stdout);
-        put_string(w->group);
-    }
-    if (w->group_ranks) {
-        fputs(", \"group_ranks\": [", stdout);
-        for (size_t i = 0; i < w->ngroup_ranks; i++)
-            printf("%s%d", i ? ", " : "", w->group_ranks[i]);
-        putchar(']');
-    }
-    if (w->absent[0]) {
-        fputs(", \"absent_ranks\": ", stdout);
-        put_string(w->absent);
-    }
-    if (w->seconds >= 0)
-        printf(", \"seconds\": %.3f", w->seconds);
-    putchar('}');
+    put_known(w, "absent_ranks", wait->absent);
+    if (wait->seconds >= 0)
+        pb_json_put_number(w, "seconds", "%.3f", wait->seconds);
+    pb_json_close(w);
 }
 
-static void put_thread(const struct pb_shown_thread *t, const struct pb_wait *w)
+static void put_thread(struct pb_json_writer *w, const struct pb_shown_thread *t, const struct pb_wait *wait)
 {
+    const char *native_name = t->native.name;
     char buf[64];
 
-    printf("{\"tid\": %d, \"name\": ", (int)t->native.tid);
-    put_string(t->name[0] ? t->name : t->native.name);
-    fputs(", \"native_name\": ", stdout);
-    put_string(t->native.name);
-    fputs(", \"state\": ", stdout);
-    put_string(pb_stacks_state(t, buf, sizeof(buf)));
-    printf(", \"running\": %s, \"syscall\": ", t->off_cpu ? "false" : "true");
-    const char *call = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
-    if (call)
-        put_string(call);
-    else
-        fputs("null", stdout);
-    if (w)
-        put_wait(w);
-    printf(", \"python\": %s", t->python ? "true" : "false");
+    pb_json_open(w, NULL, '{');
+    pb_json_put_number(w, "tid", "%d", (int)t->native.tid);
+    pb_json_put_text(w, "name", t->name[0] ? t->name : native_name);
+    pb_json_put_text(w, "native_name", native_name);
+    pb_json_put_text(w, "state", pb_stacks_state(t, buf, sizeof(buf)));
+    pb_json_put_bool(w, "running", !t->off_cpu);
+    pb_json_put_text(w, "syscall", t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL);
+    if (wait)
+        put_wait(w, wait);
+    pb_json_put_bool(w, "python", t->python);
     if (t->python) {
-        printf(", \"ident\": %" PRIu64 ", \"interpreter\": %" PRId64 ", \"gil\": %s", t->py.ident,
-               t->py.interp, t->gil ? "true" : "false");
-        fputs(", \"read\": ", stdout);
-        put_string(t->failed == -EAGAIN ? "refused" : t->failed < 0 ? "failed" : pb_way_name(t->way));
-        printf(", \"truncated\": %s, \"frames\": ", t->truncated ? "true" : "false");
-        put_frames(t->frames, t->nframes);
+        pb_json_put_number(w, "ident", "%" PRIu64, t->py.ident);
+        pb_json_put_number(w, "interpreter", "%" PRId64, t->py.interp);
+        pb_json_put_bool(w, "gil", t->gil);
+        pb_json_put_text(w, "read",
+                         t->failed == -EAGAIN ? "refused"
+                         : t->failed < 0      ? "failed"
+                                              : pb_way_name(t->way));
+        pb_json_put_bool(w, "truncated", t->truncated);
+        put_frames(w, t->frames, t->nframes);
         if (t->ntasks)
-            put_tasks(t);
+            put_tasks(w, t);
     }
     if (t->nmerged)
-        put_merged(t);
-    putchar('}');
+        put_merged(w, t);
+    pb_json_close(w);
 }
 
 /* How the memory was read, and what follows from that. */
-static void put_source(const struct pb_stacks *s)
+static void put_source(struct pb_json_writer *w, const struct pb_stacks *s)
 {
     const struct pb_core_info *core = s->about.core;
     char buf[32];
 
-    fputs(", \"source\": ", stdout);
-    put_string(s->about.source);
+    pb_json_put_text(w, "source", s->about.source);
     if (core && core->signal) {
-        fputs(", \"signal\": ", stdout);
-        put_string(pb_stacks_signal(core->signal, buf, sizeof(buf)));
-        printf(", \"died_in\": %d", (int)core->died_in);
+        pb_json_put_text(w, "signal", pb_stacks_signal(core->signal, buf, sizeof(buf)));
+        pb_json_put_number(w, "died_in", "%d", (int)core->died_in);
     }
-    fputs(", \"notes\": [", stdout);
+    pb_json_open(w, "notes", '[');
     if (s->note[0])
-        put_string(s->note);
-    for (unsigned i = 0; core && i < core->nnotes; i++) {
-        fputs(i || s->note[0] ? ", " : "", stdout);
-        put_string(core->notes[i]);
-    }
-    putchar(']');
+        pb_json_put_text(w, NULL, s->note);
+    for (unsigned i = 0; core && i < core->nnotes; i++)
+        pb_json_put_text(w, NULL, core->notes[i]);
+    pb_json_close(w);
 }
 
-static void put_process(const struct pb_stacks *s)
+static void put_python(struct pb_json_writer *w, const struct pb_stacks *s)
 {
-    printf("  {\"pid\": %d, \"label\": ", (int)s->pid);
-    put_string(s->label);
-    fputs(", \"command\": ", stdout);
-    put_string(s->command);
     uint32_t version = s->about.version;
-    if (!s->about.python)
-        fputs(", \"python\": null", stdout);
-    else if ((version & 0xff) == 0xff)
-        printf(", \"python\": \"%u.%u\"", version >> 16, version >> 8 & 0xff);
-    else
-        printf(", \"python\": \"%u.%u.%u\"", version >> 16, version >> 8 & 0xff, version & 0xff);
-    if (s->about.python)
-        printf(", \"free_threaded\": %s, \"verified\": %s", s->about.free_threaded ? "true" : "false",
-               s->about.verified ? "true" : "false");
-    fputs(", \"verdict\": ", stdout);
-    if (s->verdict[0])
-        put_string(s->verdict);
-    else
-        fputs("null", stdout);
-    put_source(s);
-    fputs(", \"threads\": [", stdout);
-    for (size_t i = 0; i < s->n; i++) {
-        fputs(i ? ",\n    " : "\n    ", stdout);
-        put_thread(&s->threads[i], s->waits.n ? &s->waits.at[i] : NULL);
+    unsigned major = version >> 16, minor = version >> 8 & 0xff, micro = version & 0xff;
+
+    if (!s->about.python) {
+        pb_json_put_null(w, "python");
+        return;
     }
-    fputs("]}", stdout);
+    if (micro == 0xff)
+        pb_json_put_format(w, "python", "%u.%u", major, minor);
+    else
+        pb_json_put_format(w, "python", "%u.%u.%u", major, minor, micro);
+    pb_json_put_bool(w, "free_threaded", s->about.free_threaded);
+    pb_json_put_bool(w, "verified", s->about.verified);
 }
 
-/* Behind n objects of the array. A consumer that walks threads meets none. */
-static void put_failures(size_t n, const struct pb_stacks_failure *failures, size_t nfailures)
+static void put_process(struct pb_json_writer *w, const struct pb_stacks *s)
 {
-    for (size_t i = 0; i < nfailures; i++) {
-        printf("%s  {\"pid\": %d, \"label\": ", n + i ? ",\n" : "", (int)failures[i].pid);
-        put_string(failures[i].label);
-        fputs(", \"error\": ", stdout);
-        put_string(failures[i].why);
-        fputs(", \"threads\": []}", stdout);
+    pb_json_line(w, 2);
+    pb_json_open(w, NULL, '{');
+    pb_json_put_number(w, "pid", "%d", (int)s->pid);
+    pb_json_put_text(w, "label", s->label);
+    pb_json_put_text(w, "command", s->command);
+    put_python(w, s);
+    pb_json_put_text(w, "verdict", s->verdict[0] ? s->verdict : NULL);
+    put_source(w, s);
+    pb_json_open(w, "threads", '[');
+    for (size_t i = 0; i < s->n; i++) {
+        pb_json_line(w, 4);
+        put_thread(w, &s->threads[i], s->waits.n ? &s->waits.at[i] : NULL);
     }
-    puts(n + nfailures ? "\n]" : "]");
+    pb_json_close(w);
+    pb_json_close(w);
+}
+
+/* The last objects of the array, and its end. A consumer that walks threads meets none. */
+static void put_failures(struct pb_json_writer *w, const struct pb_stacks_failure *failures, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        pb_json_line(w, 2);
+        pb_json_open(w, NULL, '{');
+        pb_json_put_number(w, "pid", "%d", (int)failures[i].pid);
+        pb_json_put_text(w, "label", failures[i].label);
+        pb_json_put_text(w, "error", failures[i].why);
+        pb_json_open(w, "threads", '[');
+        pb_json_close(w);
+        pb_json_close(w);
+    }
+    pb_json_line(w, 0);
+    pb_json_close(w);
+    putchar('\n');
 }
 
 void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
                           const struct pb_stacks_failure *failures, size_t nfailures)
 {
-    puts("[");
-    for (size_t i = 0; i < n; i++) {
-        fputs(i ? ",\n" : "", stdout);
-        put_process(all[i]);
-    }
-    put_failures(n, failures, nfailures);
+    struct pb_json_writer w = {.out = stdout};
+
+    pb_json_open(&w, NULL, '[');
+    for (size_t i = 0; i < n; i++)
+        put_process(&w, all[i]);
+    put_failures(&w, failures, nfailures);
 }
 
 /* --- merged --- */
 
-static void put_ranks(const struct pb_set_stack *s)
+static void put_ranks(struct pb_json_writer *w, const struct pb_set_stack *s)
 {
-    fputs(", \"ranks\": [", stdout);
-    for (size_t i = 0; i < s->nranks; i++)
-        printf("%s[%" PRIu32 ", %" PRIu32 "]", i ? ", " : "", s->ranks[i].first, s->ranks[i].last);
-    fputs("], \"members\": [", stdout);
-    for (size_t i = 0; i < s->nmembers; i++) {
-        printf("%s{\"tid\": %d", i ? ", " : "", (int)s->members[i].tid);
-        put_or_null("process", s->members[i].process);
-        put_or_null("thread", s->members[i].thread);
-        putchar('}');
+    pb_json_open(w, "ranks", '[');
+    for (size_t i = 0; i < s->nranks; i++) {
+        pb_json_open(w, NULL, '[');
+        pb_json_put_number(w, NULL, "%" PRIu32, s->ranks[i].first);
+        pb_json_put_number(w, NULL, "%" PRIu32, s->ranks[i].last);
+        pb_json_close(w);
     }
-    putchar(']');
+    pb_json_close(w);
+    pb_json_open(w, "members", '[');
+    for (size_t i = 0; i < s->nmembers; i++) {
+        pb_json_open(w, NULL, '{');
+        pb_json_put_number(w, "tid", "%d", (int)s->members[i].tid);
+        pb_json_put_text(w, "process", s->members[i].process);
+        pb_json_put_text(w, "thread", s->members[i].thread);
+        pb_json_close(w);
+    }
+    pb_json_close(w);
 }
 
-static void put_set_stack(struct pb_stackset *set, size_t number)
+static void put_set_stack(struct pb_json_writer *w, struct pb_stackset *set, size_t number)
 {
     struct pb_set_stack s;
     struct pb_set_frame f;
 
     pb_stackset_stack(set, number, &s);
-    printf("  {\"threads\": %" PRIu64 ", \"processes\": %" PRIu64 ", \"apart\": %s", s.threads, s.processes,
-           s.apart ? "true" : "false");
-    put_ranks(&s);
-    fputs(", \"frames\": [", stdout);
+    pb_json_line(w, 2);
+    pb_json_open(w, NULL, '{');
+    pb_json_put_number(w, "threads", "%" PRIu64, s.threads);
+    pb_json_put_number(w, "processes", "%" PRIu64, s.processes);
+    pb_json_put_bool(w, "apart", s.apart);
+    put_ranks(w, &s);
+    pb_json_open(w, "frames", '[');
     for (uint32_t i = 0; i < s.nframes; i++) {
         pb_stackset_frame(set, s.frames[i], &f);
-        printf("%s\n    {\"kind\": \"%s\"", i ? "," : "", f.native ? "native" : "python");
-        put_or_null("function", f.function);
-        put_or_null("file", f.file);
-        put_or_null("module", f.module);
-        put_line(f.line);
-        putchar('}');
+        pb_json_line(w, 4);
+        pb_json_open(w, NULL, '{');
+        pb_json_put_text(w, "kind", f.native ? "native" : "python");
+        pb_json_put_text(w, "function", f.function);
+        pb_json_put_text(w, "file", f.file);
+        pb_json_put_text(w, "module", f.module);
+        put_line(w, f.line);
+        pb_json_close(w);
     }
-    fputs("]}", stdout);
+    pb_json_close(w);
+    pb_json_close(w);
 }
 
 void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks_failure *failures,
                                  size_t nfailures)
 {
+    struct pb_json_writer w = {.out = stdout};
     size_t n = pb_stackset_n(set);
 
-    puts("[");
-    for (size_t i = 0; i < n; i++) {
-        fputs(i ? ",\n" : "", stdout);
-        put_set_stack(set, i);
-    }
-    put_failures(n, failures, nfailures);
+    pb_json_open(&w, NULL, '[');
+    for (size_t i = 0; i < n; i++)
+        put_set_stack(&w, set, i);
+    put_failures(&w, failures, nfailures);
 }
