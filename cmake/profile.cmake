@@ -1,5 +1,5 @@
 # The script and styles of a flame graph as C arrays: kept as ordinary files in the source.
-foreach(asset flame.js flame.css page.css)
+foreach(asset flame.js flame.css lines.css page.css)
     string(REPLACE "." "_" name ${asset})
     set(from ${CMAKE_SOURCE_DIR}/src/profile/${asset})
     set(to ${CMAKE_BINARY_DIR}/embedded/profile_${name}.h)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define FILES_MAX 256
+#define SHOWN_MAX 400 /* bytes of a line */
 #define BYTES_MAX (64 << 20) /* of all files together */
 
 struct source_file {
@@ -46,6 +47,15 @@ struct pb_sources *pb_sources_new(const struct pb_stacks *stacks)
 
     if (s)
         (void)open_folders(s, stacks); /* without them no file can be opened */
+    return s;
+}
+
+struct pb_sources *pb_sources_of(pid_t pid)
+{
+    struct pb_sources *s = calloc(1, sizeof(*s));
+
+    if (s)
+        (void)pb_named_root_open(pid, &s->view);
     return s;
 }
 
@@ -123,10 +133,22 @@ static const char *line_of(struct source_file *f, size_t line)
     return f->text + f->line[line - 1];
 }
 
-const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len)
+const char *pb_sources_whole_line(struct pb_sources *s, const char *file, int line, int *ret_len)
 {
     struct source_file *f = s && line > 0 ? find_file(s, file) : NULL;
     const char *at = f && f->text ? line_of(f, (size_t)line) : NULL;
+    size_t len = at ? strcspn(at, "\n") : 0;
+
+    /* What follows the last line end is no line. */
+    if (!at || (!len && !at[len]))
+        return NULL;
+    *ret_len = len > SHOWN_MAX ? SHOWN_MAX : (int)len;
+    return at;
+}
+
+const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len)
+{
+    const char *at = pb_sources_whole_line(s, file, line, ret_len);
 
     if (!at)
         return NULL;
@@ -134,7 +156,7 @@ const char *pb_sources_line(struct pb_sources *s, const char *file, int line, in
     size_t len = strcspn(at, "\n");
     while (len && (at[len - 1] == ' ' || at[len - 1] == '\r' || at[len - 1] == '\t'))
         len--;
-    *ret_len = len > 400 ? 400 : (int)len;
+    *ret_len = len > SHOWN_MAX ? SHOWN_MAX : (int)len;
     return len ? at : NULL;
 }
 

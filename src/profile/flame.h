@@ -11,10 +11,17 @@
 #include "profile/intern.h"
 #include "profile/profile.h"
 
+/* The text of source files. line returns a line, which ends after *ret_length bytes; NULL: there is none. */
+struct pb_line_texts {
+    const char *(*line)(void *of, const char *file, int line, int *ret_length);
+    void *of;
+};
+
 struct pb_flame_options {
-    bool lines;     /* a function at two lines is two nodes */
-    bool threads;   /* a level for the threads */
-    bool processes; /* a level for the processes */
+    bool lines;                        /* a function at two lines is two nodes */
+    bool threads;                      /* a level for the threads */
+    bool processes;                    /* a level for the processes */
+    const struct pb_line_texts *texts; /* for the heat map of lines; NULL: no file can be read */
 };
 
 struct pb_flame_node {

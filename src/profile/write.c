@@ -14,6 +14,7 @@ static const struct {
     enum pb_write_format format;
 } endings[] = {
     {".gecko.json", PB_WRITE_GECKO}, /* before .json, which it ends in */
+    {".lines.html", PB_WRITE_LINES}, /* before .html */
     {".svg", PB_WRITE_SVG},          {".html", PB_WRITE_HTML},        {".folded", PB_WRITE_FOLDED},
     {".json", PB_WRITE_SPEEDSCOPE},  {".pb.gz", PB_WRITE_PPROF},      {".perfetto", PB_WRITE_PERFETTO},
     {".txt", PB_WRITE_FOLDED},       {".pftrace", PB_WRITE_PERFETTO},
@@ -30,11 +31,11 @@ int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_er
             return 0;
         }
     }
-    return pb_fail(
-        err, -EINVAL,
-        "%s: the ending says no format (.svg, .html, .folded, .json for speedscope, .gecko.json for "
-        "the Firefox Profiler, .pb.gz for pprof, .perfetto)",
-        path);
+    return pb_fail(err, -EINVAL,
+                   "%s: the ending says no format (.svg, .html, .lines.html for source lines, .folded, .json "
+                   "for speedscope, .gecko.json for "
+                   "the Firefox Profiler, .pb.gz for pprof, .perfetto)",
+                   path);
 }
 
 /* What is being written, and where. */
@@ -100,6 +101,8 @@ static int write_stream(FILE *out, const struct job *job)
     case PB_WRITE_HTML:
     case PB_WRITE_FOLDED:
         return write_tree(out, job);
+    case PB_WRITE_LINES:
+        return pb_write_lines(out, job->p, job->options->texts);
     case PB_WRITE_PPROF:
         return pb_write_pprof(out, job->p);
     case PB_WRITE_SPEEDSCOPE:

@@ -15,6 +15,7 @@ struct pb_err;
 enum pb_write_format {
     PB_WRITE_SVG,
     PB_WRITE_HTML,
+    PB_WRITE_LINES,
     PB_WRITE_FOLDED,
     PB_WRITE_SPEEDSCOPE,
     PB_WRITE_GECKO,
@@ -22,7 +23,7 @@ enum pb_write_format {
     PB_WRITE_PERFETTO,
 };
 
-/* By the ending of a file name: .svg .html .folded .txt .json .gecko.json .pb.gz .perfetto .pftrace.
+/* By the ending of a file name: .svg .lines.html .html .folded .txt .json .gecko.json .pb.gz .perfetto .pftrace.
  * -EINVAL: none of them (err lists them). */
 int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_err *err);
 
@@ -51,6 +52,12 @@ int pb_write_pprof(FILE *out, const struct pb_profile *p);
 int pb_write_speedscope(FILE *out, const struct pb_timeline *t, bool lines);
 int pb_write_perfetto(FILE *out, const struct pb_timeline *t);
 int pb_write_gecko(FILE *out, const struct pb_timeline *t);
+
+/* A heat map of source lines, as a page. texts NULL: with their numbers alone. */
+int pb_write_lines(FILE *out, const struct pb_profile *p, const struct pb_line_texts *texts);
+
+/* A text for HTML or SVG; max_chars 0: all of it. */
+void pb_write_escaped(FILE *out, const char *text, size_t max_chars);
 
 /* after NULL: one profile. html: as a page, with the hottest functions below. */
 int pb_write_flame(FILE *out, const struct pb_flame *f, const struct pb_profile *p,

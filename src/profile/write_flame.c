@@ -38,7 +38,7 @@ struct picture {
     uint32_t hidden_levels;
 };
 
-static void put_escaped(FILE *out, const char *s, size_t max_chars)
+void pb_write_escaped(FILE *out, const char *s, size_t max_chars)
 {
     size_t chars = 0;
 
@@ -148,7 +148,7 @@ static void put_box(struct picture *pic, double x, double width, uint32_t depth,
             ROW - 1);
     if (room >= 3) {
         fprintf(pic->out, "<text x=\"%.5f%%\" dx=\"4\" y=\"%.1f\">", 100 * x, y + 12.5);
-        put_escaped(pic->out, label, room);
+        pb_write_escaped(pic->out, label, room);
         fputs("</text>", pic->out);
     }
     fputs("</g>\n", pic->out);
@@ -165,10 +165,10 @@ static void put_frame(struct picture *pic, const struct pb_flame_node *node, dou
     fputs("<g class=\"f ", pic->out);
     put_class(pic, node);
     fputs("\"><title>", pic->out);
-    put_escaped(pic->out, label, 0);
+    pb_write_escaped(pic->out, label, 0);
     if (*f.file) {
         putc('\n', pic->out);
-        put_escaped(pic->out, f.file, 0);
+        pb_write_escaped(pic->out, f.file, 0);
     }
     putc('\n', pic->out);
     put_shares(pic, node);
@@ -243,10 +243,10 @@ static void put_head(struct picture *pic)
     fputs("<text class=\"title\" x=\"1.25%\" y=\"28\">", pic->out);
     if (pic->after)
         fputs("What changed: ", pic->out);
-    put_escaped(pic->out, f->title, pic->after ? 40 : 90);
+    pb_write_escaped(pic->out, f->title, pic->after ? 40 : 90);
     if (pic->after) {
         fputs(" \xe2\x86\x92 ", pic->out);
-        put_escaped(pic->out, pb_profile_facts_of(pic->after)->title, 40);
+        pb_write_escaped(pic->out, pb_profile_facts_of(pic->after)->title, 40);
     }
     fputs("</text>\n<text class=\"dim\" x=\"1.25%\" y=\"48\">", pic->out);
     put_facts(pic, pic->p);
@@ -311,9 +311,9 @@ static int put_table(FILE *out, const struct pb_profile *p)
                 self, self);
         fprintf(out, "<td class=\"n\">%.1f%%</td><td class=\"n o\">%.1f%%</td><td class=\"c\">",
                 100 * (double)hot[i].total / all, 100 * (double)hot[i].waiting / all);
-        put_escaped(out, f.name, 0);
+        pb_write_escaped(out, f.name, 0);
         fputs("</td><td class=\"c o\">", out);
-        put_escaped(out, pb_profile_short_file(f.file), 0);
+        pb_write_escaped(out, pb_profile_short_file(f.file), 0);
         fputs("</td></tr>\n", out);
     }
     fputs("</table>\n", out);
@@ -333,7 +333,7 @@ int pb_write_flame(FILE *out, const struct pb_flame *f, const struct pb_profile 
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
           "<meta name=\"viewport\" content=\"width=device-width\"/><title>",
           out);
-    put_escaped(out, pb_profile_facts_of(p)->title, 0);
+    pb_write_escaped(out, pb_profile_facts_of(p)->title, 0);
     fprintf(out, "</title>\n<style>\n%s%s</style></head>\n<body>\n", (const char *)profile_page_css,
             (const char *)profile_flame_css);
     int r = put_svg(&pic, true);

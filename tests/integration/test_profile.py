@@ -80,6 +80,69 @@ def test_html_has_the_hottest_functions(mixed, tmp_path):
     assert text.index('<td class="c">rest</td>') and text.index('<td class="c">spin</td>')
 
 
+LINES = """
+import time
+def work(n):
+    if n:
+        return work(n - 1)
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end: pass  # <b>&"
+    time.sleep(0.02)
+named = compile("def rest():\\n    end = time.monotonic() + 0.02\\n    while time.monotonic() < end: pass\\n",
+                "<script>alert(1)</script>", "exec")
+exec(named)
+print("ready", flush=True)
+while True:
+    work(3)
+    rest()
+"""
+
+
+def heat(path):
+    """{line: [self, waiting, total]} of the first file with a text, and the page."""
+    page = ET.fromstring(re.sub("<!DOCTYPE html>|<meta[^>]*>", "", path.read_text()))
+    table = page.find(".//table[@class='source']")
+    shares = {}
+    for row in table.findall("tr"):
+        cells = [cell.text or "" for cell in row.findall("td")]
+        if len(cells) == 5:
+            shares[int(cells[3])] = [*(float(cell.rstrip("%") or 0) for cell in cells[:3]), cells[4]]
+    return shares, path.read_text()
+
+
+def test_a_heat_map_has_the_share_of_each_line_beside_its_text(tmp_path):
+    with jobs.python(LINES) as job:
+        flamegraph(job.pid, tmp_path / "a.lines.html", "--rate", 500, duration=2)
+        code = Path(job.script).read_text().splitlines()
+    shares, page = heat(tmp_path / "a.lines.html")
+    assert [text for *_, text in shares.values()] == [code[number - 1] for number in shares]
+    by_text = {text.strip(): share for *share, text in shares.values()}
+    assert by_text["time.sleep(0.02)"][0] > 15
+    assert by_text["time.sleep(0.02)"][0] == by_text["time.sleep(0.02)"][1]
+    busy = by_text['while time.monotonic() < end: pass  # <b>&"']
+    assert busy[0] > 10 and busy[1] < 5
+    # A recursion counts once for each stack; the caller is never the innermost.
+    assert by_text["return work(n - 1)"][0] == 0
+    assert 30 < by_text["return work(n - 1)"][2] <= by_text["work(3)"][2] + 0.2 < 100
+    assert abs(sum(share[0] for share in by_text.values()) + rest_of(page) - 100) < 2
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "The text of this file could not be read." in page
+
+
+def rest_of(page):
+    """The share of the lines of the file without a text."""
+    return sum(float(share) for share in re.findall(
+        r'<td class="n">([\d.]+)%</td>', page[page.index("could not be read"):].split("</table>")[0]))
+
+
+def test_a_heat_map_of_a_process_that_ended_has_its_text(tmp_path):
+    with jobs.python("import time\nprint('ready', flush=True)\nend = time.monotonic() + 1\n"
+                     "while time.monotonic() < end: pass\n") as job:
+        flamegraph(job.pid, tmp_path / "a.lines.html", duration=30)
+    shares, _ = heat(tmp_path / "a.lines.html")
+    assert shares[4][3] == "while time.monotonic() < end: pass" and shares[4][0] > 50
+
+
 def test_speedscope_json_is_consistent(mixed, tmp_path):
     flamegraph(mixed.pid, tmp_path / "a.json", "--idle")
     profile = json.loads((tmp_path / "a.json").read_text())

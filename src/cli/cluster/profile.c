@@ -82,7 +82,7 @@ static int write_profile(const struct pb_call *call, struct pb_cluster_profile *
     for (size_t i = 0; i < p->nnodes; i++)
         if (p->nodes[i].p)
             all[n++] = p->nodes[i].p;
-    r = pb_flamegraph_write(call, sum, all, n, NULL, err);
+    r = pb_flamegraph_write(call, sum, all, n, err);
     if (r == 0 && output && pb_write_format_of(output, &format, NULL) == 0 &&
         (format == PB_WRITE_PERFETTO || format == PB_WRITE_SPEEDSCOPE) && n > 1)
         tell_clocks(error_ns);

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ask/stacks.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -20,11 +21,12 @@
 #define BAR_EVERY   (100 * PB_NS_PER_MS)
 #define DURATION_MS 10000
 
-enum { FIRST_TRIES = 30, FIRST_AGAIN_MS = 100 };
+enum { FIRST_TRIES = 30, FIRST_AGAIN_MS = 100, SOURCES_MAX = 16 };
 
 static const struct pb_option options[] = {
     {'o', "output", "FILE",
-     ".svg .html .folded .json (speedscope) .gecko.json (Firefox) .pb.gz (pprof) .perfetto"},
+     ".svg .html .lines.html (source lines) .folded .json (speedscope) .gecko.json (Firefox) .pb.gz (pprof) "
+     ".perfetto"},
     {'d', "duration", "TIME", "how long (default 10s; 0: until Ctrl-C, which ends any and writes)"},
     PB_PROFILE_OPTIONS,
     {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
@@ -126,14 +128,52 @@ static void print_summary(const struct pb_profile *p, const struct pb_sampler *s
         printf("  the time line is cut: there was no memory for more\n");
 }
 
-int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct pb_profile *const *all,
-                        size_t n, const struct pb_sampler *s, struct pb_err *err)
+/* The source files of the targets, for a heat map of lines: found through folders that are opened before the
+ * sampling, so that a process may end meanwhile. */
+struct source_set {
+    struct pb_sources *of[SOURCES_MAX];
+    size_t n;
+};
+
+static void open_sources(const struct pb_call *call, struct source_set *ret)
 {
+    const char *output = pb_call_option(call, "output");
+    enum pb_write_format format;
+
+    if (!output || pb_write_format_of(output, &format, NULL) < 0 || format != PB_WRITE_LINES)
+        return;
+    for (size_t i = 0; i < call->targets.n && i < SOURCES_MAX; i++)
+        ret->of[ret->n++] = pb_sources_of(call->targets.at[i].pid);
+}
+
+static void close_sources(struct source_set *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        pb_sources_free(s->of[i]);
+}
+
+/* pb_line_texts.line */
+static const char *find_line(void *of, const char *file, int line, int *ret_length)
+{
+    const struct source_set *s = of;
+    const char *text = NULL;
+
+    for (size_t i = 0; !text && i < s->n; i++)
+        text = pb_sources_whole_line(s->of[i], file, line, ret_length);
+    return text;
+}
+
+/* s: the sampler; NULL: the profile is of a recording or of another machine. */
+static int write_graph(const struct pb_call *call, struct pb_profile *p, struct pb_profile *const *all,
+                       size_t n, const struct pb_sampler *s, struct source_set *sources, struct pb_err *err)
+{
+    const struct pb_line_texts texts = {find_line, sources};
     const char *output = pb_call_option(call, "output");
     struct pb_flame_options flame = {.lines = pb_call_option(call, "lines"),
                                      .threads = pb_call_option(call, "threads"),
                                      .processes = pb_profile_facts_of(p)->processes > 1 &&
-                                                  !pb_call_option(call, "merge")};
+                                                  !pb_call_option(call, "merge"),
+                                     .texts = sources ? &texts : NULL};
     bool whole = pb_call_option(call, "interpreter"), idle = pb_call_option(call, "idle");
     char named[64];
 
@@ -147,7 +187,7 @@ int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct
     if (pb_profile_samples(p) == 0) {
         if (s)
             pb_profile_say_notes(s, stderr);
-        return pb_fail(err, -ENODATA, "there is not one sample%s",
+        return pb_fail(err, -ENODATA, "no samples were recorded%s",
                        pb_profile_facts_of(p)->refused ? ": all were refused" : "");
     }
     if (!output) {
@@ -161,9 +201,16 @@ int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct
     return r;
 }
 
+int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct pb_profile *const *all,
+                        size_t n, struct pb_err *err)
+{
+    return write_graph(call, p, all, n, NULL, NULL, err);
+}
+
 static int run_live(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(profiling_cleanup) struct pb_profiling *p = NULL;
+    _cleanup_(close_sources) struct source_set sources = {0};
     const char *duration = pb_call_option(call, "duration");
     struct pb_profile_plan plan;
     unsigned duration_ms = DURATION_MS;
@@ -181,10 +228,11 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
         r = pb_profiling_join_all(p, &call->ask, &call->targets, err);
     if (r < 0)
         return r;
+    open_sources(call, &sources);
     pb_sampler_hurry(&plan.sampler);
     pb_profile_catch_signals();
     sample_until_end(p, profiling.duration_ns);
-    return pb_flamegraph_write(call, pb_profiling_profile(p), NULL, 0, pb_profiling_sampler(p), err);
+    return write_graph(call, pb_profiling_profile(p), NULL, 0, pb_profiling_sampler(p), &sources, err);
 }
 
 static int run_from(const struct pb_call *call, const char *from, struct pb_err *err)
@@ -197,7 +245,7 @@ static int run_from(const struct pb_call *call, const char *from, struct pb_err 
         r = pb_profile_new(0, &p);
     if (r == 0)
         r = pb_profile_read(from, range.since, range.until, p, err);
-    return r < 0 ? r : pb_flamegraph_write(call, p, NULL, 0, NULL, err);
+    return r < 0 ? r : pb_flamegraph_write(call, p, NULL, 0, err);
 }
 
 /* Whether `pprof` has sampled the process. A sampler that has just begun writes its first samples after a
@@ -296,7 +344,8 @@ const struct pb_command pb_cmd_flamegraph = {
         "how many had to be refused.\n"
         "Without --cpu a thread that waits counts as well, and what it waits for is its innermost frame. "
         "The\n"
-        "picture (.svg, .html) is one file, opens in a browser, zooms by a click and has a search (/).",
+        "picture (.svg, .html) is one file, opens in a browser, zooms by a click and has a search (/).\n"
+        "A file that ends in .lines.html shows the source with the share of each line.",
     .example = "probing -t 4711 flamegraph -o train.svg\nprobing -t 4711 flamegraph --native --duration 30 "
                "-o train.html\n"
                "probing -t cluster flamegraph --duration 30 -o job.perfetto\n"

@@ -36,10 +36,9 @@ int pb_profile_signal(void);
 const atomic_bool *pb_profile_cancelled(void);
 
 /* Writes the file of --output and prints a summary (cmd_flamegraph.c). all: the profiles of several machines,
- * of which p is the sum, for formats with a time axis; n 0: p alone. s: the sampler; NULL: the profile is of
- * a recording or of another machine. */
+ * of which p is the sum, for formats with a time axis; n 0: p alone. */
 int pb_flamegraph_write(const struct pb_call *call, struct pb_profile *p, struct pb_profile *const *all,
-                        size_t n, const struct pb_sampler *s, struct pb_err *err);
+                        size_t n, struct pb_err *err);
 
 /* The name of a flame graph that was given none: flame-, of, the time and .svg. */
 void pb_flamegraph_name(const char *of, char *ret, size_t size);
