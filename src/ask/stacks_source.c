@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define FILES_MAX 256
-#define SHOWN_MAX 400 /* bytes of a line */
+#define SHOWN_MAX 400        /* bytes of a line */
 #define BYTES_MAX (64 << 20) /* of all files together */
 
 struct source_file {
