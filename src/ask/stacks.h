@@ -149,8 +149,8 @@ void pb_sources_free(struct pb_sources *s);
 /* Without surrounding blanks; NULL: it cannot be read. Valid as long as s. */
 const char *pb_sources_line(struct pb_sources *s, const char *file, int line, int *ret_len);
 
-/* The same of a process of which no stacks were read. Files are read when they are first asked for, also after
- * the process has ended. */
+/* The same of a process of which no stacks were read. Files are read when first asked for, also after the
+ * process has ended. */
 struct pb_sources *pb_sources_of(pid_t pid);
 /* The line as it is in the file. NULL: there is no such line, or the file cannot be read. */
 const char *pb_sources_whole_line(struct pb_sources *s, const char *file, int line, int *ret_len);

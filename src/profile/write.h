@@ -23,8 +23,8 @@ enum pb_write_format {
     PB_WRITE_PERFETTO,
 };
 
-/* By the ending of a file name: .svg .lines.html .html .folded .txt .json .gecko.json .pb.gz .perfetto .pftrace.
- * -EINVAL: none of them (err lists them). */
+/* By the ending of a file name: .svg .lines.html .html .folded .txt .json .gecko.json .pb.gz .perfetto
+ * .pftrace. -EINVAL: none of them (err lists them). */
 int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_err *err);
 
 /* Writes the profile in the format of the ending. The file is replaced whole or not at all: written beside
