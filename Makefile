@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo docs test check soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel dist dist-arm64 clean help
+.PHONY: all demo docs test check faults soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel dist dist-arm64 clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -19,6 +19,11 @@ test: ## set up what is missing, build and run every test
 check: ## while you change code: unit tests and the quick ones of the rest, in under two minutes
 	@scripts/setup.sh test
 	@build/venv/bin/python scripts/test.py quick
+
+faults: ## every program of faults/: what `probing diagnose` says of it, and whether that is right
+	@scripts/setup.sh test
+	@scripts/build.sh $(PRESET) all
+	@faults/run
 
 soak: ## the long form of the tests: more injections, more kills, minutes of fuzzing, Spark, Ray
 	@scripts/setup.sh test

@@ -1,0 +1,17 @@
+"""A training with one process."""
+TRUTH = {"kind": None}
+RANKS = 1
+PROBE = "torch"
+import kit
+
+
+def main():
+    job = kit.start()
+    net, optimizer = kit.model(job)
+    for step in job.steps():
+        if step == job.at:
+            job.begins()
+        kit.train_step(net, optimizer)
+
+
+main()
