@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -282,6 +283,7 @@ static void put_in_or_take_out(const struct pb_python *py)
     if (!pb_torch_run())
         begin_run(py);
     take_settings();
+    pb_torch_mode_put(py);
     put_hooks(py);
     put_backward(py);
     put_slots(py);
@@ -449,22 +451,57 @@ static void read_memory(void)
         __atomic_store_n(&pb_torch.host_bytes, (int64_t)resident * sysconf(_SC_PAGESIZE), __ATOMIC_RELAXED);
 }
 
+/* Whether a thread waits for events or input: of nobody in the job. A loop of events that has nothing to do (a
+ * server, a notebook) is idle, whatever it did before. */
+static int waits_for_events(int32_t tid)
+{
+    char path[64], text[128];
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)tid);
+    pb_file_read(path, text, sizeof(text));
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end == text)
+        return 0; /* it runs, or may not be looked at */
+    return number == SYS_epoll_pwait ||
+#ifdef SYS_epoll_wait
+           number == SYS_epoll_wait ||
+#endif
+#ifdef SYS_epoll_pwait2
+           number == SYS_epoll_pwait2 ||
+#endif
+           (number == SYS_read && strtoul(end, NULL, 16) == STDIN_FILENO);
+}
+
+/* Since when nothing moved on, and what is waited for; 0: nobody waits. Training: a phase of a step began or ended;
+ * else a call runs. */
+static int64_t stuck_since(int32_t *tid, const char **what)
+{
+    static const char *const doing[] = {"between two phases", "in forward", "in backward",
+                                        "in the step of an optimizer", "waiting for the data loader"};
+    uint32_t phase = __atomic_load_n(&pb_torch.in_phase, __ATOMIC_RELAXED);
+
+    if (!__atomic_load_n(&pb_torch.training, __ATOMIC_RELAXED)) {
+        *what = doing[PB_TORCH_FORWARD + 1];
+        return pb_torch_oldest_call(tid);
+    }
+    *tid = pb_torch_stepping_thread();
+    *what = doing[phase < sizeof(doing) / sizeof(doing[0]) ? phase : 0];
+    return __atomic_load_n(&pb_torch.alive, __ATOMIC_RELAXED);
+}
+
 /* Checks whether the job makes progress, without Python: a job that hangs may hold the GIL. */
 static void look_for_hang(int64_t now)
 {
-    static const char *const doing[] = {"between two phases",
-                                        "in forward",
-                                        "in backward",
-                                        "in the step of an optimizer",
-                                        "waiting for the data loader",
-                                        ""};
-    int64_t alive = __atomic_load_n(&pb_torch.alive, __ATOMIC_RELAXED);
     int64_t usual = __atomic_load_n(&pb_torch.usual, __ATOMIC_RELAXED);
-    uint32_t phase = __atomic_load_n(&pb_torch.in_phase, __ATOMIC_RELAXED);
+    int32_t tid = 0;
+    const char *what;
     char text[200];
 
+    int64_t alive = stuck_since(&tid, &what);
     if (hangs_since && alive != hangs_since) {
-        snprintf(text, sizeof(text), "the job goes on after %.1f s", (double)(alive - hangs_since) / 1e9);
+        snprintf(text, sizeof(text), "the job goes on after %.1f s",
+                 (double)((alive ? alive : now) - hangs_since) / 1e9);
         pb_note_alert(
             &(struct pb_alert){.kind = "resumed", .severity = "note", .text = text, .step = pb_torch.step});
         hangs_since = 0;
@@ -474,19 +511,21 @@ static void look_for_hang(int64_t now)
     int64_t limit = hang_seconds > 0 ? (int64_t)(hang_seconds * 1e9) : usual * 10;
     if (hang_seconds == 0 && limit < HANG_LEAST_NS)
         limit = HANG_LEAST_NS;
-    if (now - alive < limit)
+    if (now - alive < limit || (tid && waits_for_events(tid)))
         return;
     hangs_since = alive;
-    snprintf(text, sizeof(text), "no step for %.1f s, %s; a step usually takes %.3g s",
-             (double)(now - alive) / 1e9, doing[phase < 5 ? phase : 0], (double)usual / 1e9);
+    int training = __atomic_load_n(&pb_torch.training, __ATOMIC_RELAXED) != 0;
+    snprintf(text, sizeof(text), "%s for %.1f s, %s; a %s usually takes %.3g s",
+             training ? "no step" : "a call does not end", (double)(now - alive) / 1e9, what,
+             training ? "step" : "call", (double)usual / 1e9);
     pb_note_alert(&(struct pb_alert){.kind = "hang",
                                      .severity = "error",
-                                     .subject = doing[phase < 5 ? phase : 0],
+                                     .subject = what,
                                      .text = text,
                                      .step = pb_torch.step,
                                      .value = (double)(now - alive) / 1e9,
                                      .has_value = 1});
-    pb_hang_began(pb_torch_stepping_thread());
+    pb_hang_began(tid);
 }
 
 static uint64_t tick(uint64_t now)

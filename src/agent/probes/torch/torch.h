@@ -13,6 +13,8 @@
  *   torch_memory.c memory before and after modules and phases
  *   torch_shape.c  shapes of what modules are called with
  *   torch_loader.c data loaders: their workers, and how many batches are ready
+ *   torch_mode.c   what a call is part of: gradients, a backward around it, evaluation; wrappers of models
+ *   torch_eval.c   evaluations between the steps of a training, and the breaks they make
  *   torch_rows.c   the tables
  *
  * All of it but what torch.c says otherwise runs in threads of the program that hold the GIL, which is the
@@ -46,8 +48,14 @@ enum pb_torch_stage {
     PB_TORCH_BACKWARD,
     PB_TORCH_OPTIMIZER,
     PB_TORCH_LOADER,
-    PB_TORCH_STEP
+    PB_TORCH_STEP,
+    PB_TORCH_EVAL,     /* a forward pass that is no part of a step */
+    PB_TORCH_RECOMPUTE /* one in a backward: gradient checkpointing */
 };
+static inline int pb_torch_is_call(enum pb_torch_stage stage)
+{
+    return stage == PB_TORCH_FORWARD || stage == PB_TORCH_EVAL || stage == PB_TORCH_RECOMPUTE;
+}
 
 /* Events around every module take the CPU a good part of a short step, and the GPU then waits: so the times
  * of a step and its phases are taken in other steps. */
@@ -71,6 +79,7 @@ struct pb_torch {
     int64_t alive;     /* when a phase began or ended last */
     int64_t usual;     /* duration of a step, smoothed; 0: none yet */
     uint32_t in_phase; /* enum pb_torch_stage + 1 of the present phase; 0: none */
+    uint32_t training; /* a backward or an optimizer was seen */
     /* From the resident thread. */
     int64_t host_bytes;          /* resident memory */
     pb_torch_call original_call; /* what was in the slots; NULL: not installed */
@@ -87,6 +96,9 @@ static inline uint32_t pb_torch_run(void)
 /* torch_call.c */
 pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
 void pb_torch_calls_reset(void);
+/* When the oldest call that runs began, and its thread; 0: none runs. Any thread. */
+int64_t pb_torch_oldest_call(int32_t *tid);
+unsigned pb_torch_open_calls(void); /* in how many threads one runs */
 
 /* torch_names.c: its memory exists from begin to end. -EBUSY: another thread is looking up a name. */
 int pb_torch_names_begin(const struct pb_python *py);
@@ -116,9 +128,18 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self);
 pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);
 extern struct pb_py_method pb_torch_before_step, pb_torch_after_step; /* hooks of optimizers */
 /* The outermost call of a module. */
-void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobject *args,
-                             pb_pyobject *keywords);
-void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended);
+struct pb_torch_outermost {
+    enum pb_torch_stage stage;
+    int32_t tid;
+    uint32_t in_flight;         /* calls of other threads that ran when it began */
+    int64_t samples, tokens;    /* of an evaluation or a call without training; 0: not known */
+    uint64_t calls;             /* rows before it */
+    uint32_t node;              /* of a forward pass inside a backward */
+    int64_t begun, ended, data; /* ns; data: waited for its batch */
+};
+void pb_torch_forward_begins(const struct pb_python *py, pb_pyobject *module, pb_pyobject *args,
+                             pb_pyobject *keywords, struct pb_torch_outermost *call);
+void pb_torch_forward_ended(const struct pb_torch_outermost *call);
 void pb_torch_steps_reset(int64_t now);
 /* Whether it is the thread that runs the steps. */
 int pb_torch_is_stepping(int32_t tid);
@@ -126,8 +147,36 @@ int32_t pb_torch_stepping_thread(void); /* 0: not known; any thread */
 /* Whether a function of that name is among the callers, up to that many frames. Leaves no exception. */
 int pb_torch_called_by(const struct pb_python *py, const char *function, int levels);
 
+/* torch_mode.c: put is with the GIL, as are the others, which do not wait and leave no exception. */
+void pb_torch_mode_put(const struct pb_python *py);
+int pb_torch_is_recorded(void); /* whether autograd records what this thread does */
+int pb_torch_in_backward(void); /* whether this thread runs a node of a backward */
+int pb_torch_trains(const struct pb_python *py, pb_pyobject *module); /* train(): 1, eval(): 0; -1: unknown */
+/* The module that is within wrappers, borrowed; itself if it is none. */
+pb_pyobject *pb_torch_unwrap(const struct pb_python *py, pb_pyobject *module);
+/* The name of the child that a wrapper is around, NULL: it is none; *then: of the child within that, or NULL. */
+const char *pb_torch_wrapped(const struct pb_python *py, pb_pyobject *module, const char **then);
+
+/* torch_eval.c: with the GIL. */
+void pb_torch_eval_reset(void);
+void pb_torch_eval_step_began(void);
+/* Whether this call, of a training, is of an evaluation. Remembers the modules of a training. */
+int pb_torch_is_eval(const struct pb_python *py, pb_pyobject *module);
+void pb_torch_eval_backward(void); /* a backward has ended */
+/* A batch came from an iterator; a new one begins an epoch. Whether a step that begins anew begins with that wait. */
+int pb_torch_eval_batch(int64_t begun, int is_new);
+/* When a step that follows an evaluation or begins an epoch begins at `now`, and 0: it goes on since before. */
+int64_t pb_torch_eval_resumed(int64_t now);
+/* A call of an evaluation ended: it began then, with the wait for its batch. */
+int64_t pb_torch_eval_ended(int64_t begun);
+
 /* torch_rows.c */
+enum pb_torch_kind { PB_TORCH_TRAIN, PB_TORCH_EVALUATION, PB_TORCH_INFERENCE };
 struct pb_torch_step_row {
+    enum pb_torch_kind kind;
+    int64_t before;    /* ns since the last one, that are part of none; negative: not known */
+    int64_t recompute; /* ns, of backward: forward passes again */
+    uint32_t in_flight;
     int64_t begun, ended, step;
     int64_t data, forward, backward, optimizer; /* ns */
     uint32_t calls, micro_batches;
@@ -228,6 +277,9 @@ void pb_torch_backward_forget(void);
 uint64_t pb_torch_backward_number(void);
 /* A call that began at that number has ended. */
 void pb_torch_backward_span(uint32_t place, uint64_t entry, int32_t tid);
+/* A forward pass inside a node of the backward: its time is not the node's. Returns its number for the end. */
+uint32_t pb_torch_backward_inside(int64_t now);
+void pb_torch_backward_inside_ended(uint32_t number, int64_t now);
 
 /* torch_cost.c */
 void pb_torch_cost_reset(void);
@@ -261,7 +313,7 @@ void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *
 
 /* torch_loader.c: before a batch is asked for, and when it has come. -1: not known. */
 struct pb_torch_loader {
-    int workers, worker, ready;
+    int workers, worker, ready, is_new; /* is_new: the iterator has given no batch yet */
 };
 void pb_torch_loader_look(const struct pb_python *py, pb_pyobject *iterator, struct pb_torch_loader *ret);
 void pb_torch_loader_write(const struct pb_torch_loader *batch, int32_t tid, int64_t begun, int64_t took);

@@ -13,6 +13,7 @@
 #include "table/clock.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 
 #define NODE_NS   500 /* that observing a node takes, about */
@@ -23,6 +24,7 @@
 #define WORDS_AT  20 /* of torch's object: the range in which the number is searched for */
 #define WORDS     9
 #define LOOKED_AT 64
+#define THREADS   16 /* of autograd, one a GPU */
 
 /* A call of a module in the forward pass, in the order in which they ended: inner ones come first. */
 static struct span {
@@ -35,12 +37,14 @@ static struct span {
 static struct node {
     const void *mark;
     uint64_t number;
-    int64_t begun, ended;
+    int64_t begun, ended, inner; /* inner: ns of nodes and forward passes inside it */
+    uint64_t thread;
 } nodes[NODES];
 static uint64_t seen_words[LOOKED_AT][WORDS];
 static uint32_t nspans, nnodes, lost_spans;
 static struct pb_torch_occasion occasion = {.least = 1, .most = 16, .first = 16, .at = 12};
 static uint32_t collecting;  /* marks are recorded */
+static int has_nested;       /* a forward pass ran inside a node */
 static int number_word = -1; /* which of WORDS has the number; -1: not known yet, -2: none */
 static uint64_t observer;
 static uint64_t (*peek_number)(void);
@@ -93,6 +97,7 @@ static void *node_begins(void **ret, const void *mark)
     if (number_word < 0 && at < LOOKED_AT)
         memcpy(seen_words[at], words, sizeof(words));
     nodes[at].number = number_word >= 0 ? words[number_word] : 0;
+    nodes[at].thread = (uint64_t)pthread_self();
     nodes[at].begun = pb_clock_mono();
     __atomic_store_n(&nodes[at].mark, mark, __ATOMIC_RELEASE);
     return ret;
@@ -126,6 +131,7 @@ void pb_torch_backward_put(const struct pb_python *py)
 void pb_torch_backward_begin(void)
 {
     nspans = lost_spans = 0;
+    has_nested = 0;
     memset(nodes, 0, sizeof(nodes[0]) * (nnodes < NODES ? nnodes : NODES));
     __atomic_store_n(&nnodes, 0, __ATOMIC_RELAXED);
     if (!observer)
@@ -207,6 +213,52 @@ static void write_spans(void)
     }
 }
 
+uint32_t pb_torch_backward_inside(int64_t now)
+{
+    static const char no_mark;
+
+    if (!__atomic_load_n(&collecting, __ATOMIC_ACQUIRE))
+        return NODES;
+    uint32_t at = __atomic_fetch_add(&nnodes, 1, __ATOMIC_RELAXED);
+    if (at >= NODES)
+        return NODES;
+    has_nested = 1;
+    nodes[at].number = UINT64_MAX;
+    nodes[at].thread = (uint64_t)pthread_self();
+    nodes[at].begun = now;
+    __atomic_store_n(&nodes[at].mark, &no_mark, __ATOMIC_RELEASE);
+    return at;
+}
+
+void pb_torch_backward_inside_ended(uint32_t at, int64_t now)
+{
+    if (at < NODES && __atomic_load_n(&collecting, __ATOMIC_ACQUIRE))
+        __atomic_store_n(&nodes[at].ended, now, __ATOMIC_RELEASE);
+}
+
+/* Nodes run inside others where a forward pass or another backward runs in a backward (checkpoints): time counts
+ * once, for the innermost. Nodes are in the order of their begins. */
+static void take_out_inner(uint32_t n)
+{
+    static uint32_t around[NODES]; /* by node: the one it is in, + 1 */
+    uint64_t threads[THREADS] = {0};
+    uint32_t last[THREADS] = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t t = 0;
+        while (t + 1 < THREADS && threads[t] && threads[t] != nodes[i].thread)
+            t++;
+        threads[t] = nodes[i].thread;
+        uint32_t j = last[t];
+        while (j && nodes[j - 1].ended <= nodes[i].begun)
+            j = around[j - 1];
+        around[i] = j;
+        last[t] = i + 1;
+        if (j && nodes[i].ended > nodes[i].begun)
+            nodes[j - 1].inner += nodes[i].ended - nodes[i].begun;
+    }
+}
+
 void pb_torch_backward_end(void)
 {
     uint32_t n = __atomic_load_n(&nnodes, __ATOMIC_ACQUIRE);
@@ -227,12 +279,14 @@ void pb_torch_backward_end(void)
     }
     if (number_word < 0 || lost_spans)
         return;
+    if (has_nested)
+        take_out_inner(n);
     for (uint32_t i = 0; i < n; i++) {
         int64_t ended = __atomic_load_n(&nodes[i].ended, __ATOMIC_ACQUIRE);
         struct span *s = ended > nodes[i].begun ? find_span(nodes[i].number) : NULL;
         if (!s)
             continue; /* of no module: a loss, or the sum of a gradient */
-        s->own += ended - nodes[i].begun;
+        s->own += ended - nodes[i].begun - nodes[i].inner;
         if (!s->begun || nodes[i].begun < s->begun)
             s->begun = nodes[i].begun;
     }

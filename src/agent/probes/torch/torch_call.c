@@ -31,6 +31,7 @@ struct calls {
     int32_t tid;
     uint32_t depth;
     uint32_t unknown; /* calls left out so far; above UNKNOWN none is left out any more */
+    int64_t since;    /* when its outermost call began; 0: none runs. Read by any thread */
     struct level levels[LEVELS];
 };
 
@@ -39,6 +40,29 @@ static struct calls threads[THREADS];
 void pb_torch_calls_reset(void)
 {
     memset(threads, 0, sizeof(threads));
+}
+
+int64_t pb_torch_oldest_call(int32_t *tid)
+{
+    int64_t oldest = 0;
+
+    for (uint32_t i = 0; i < THREADS; i++) {
+        int64_t since = __atomic_load_n(&threads[i].since, __ATOMIC_RELAXED);
+        if (since && (!oldest || since < oldest)) {
+            oldest = since;
+            *tid = __atomic_load_n(&threads[i].tid, __ATOMIC_RELAXED);
+        }
+    }
+    return oldest;
+}
+
+unsigned pb_torch_open_calls(void)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < THREADS; i++)
+        n += threads[i].since != 0;
+    return n;
 }
 
 static struct calls *take_calls(uint64_t key, uint32_t home)
@@ -50,6 +74,7 @@ static struct calls *take_calls(uint64_t key, uint32_t home)
         c->key = key;
         c->tid = pb_thread_id();
         c->depth = c->unknown = 0;
+        __atomic_store_n(&c->since, 0, __ATOMIC_RELAXED);
         return c;
     }
     return NULL;
@@ -68,6 +93,7 @@ static inline struct calls *find_calls(void)
         if (__builtin_expect(c->tid != pb_thread_id(), 0)) { /* another thread at the same address */
             c->tid = pb_thread_id();
             c->depth = c->unknown = 0;
+            __atomic_store_n(&c->since, 0, __ATOMIC_RELAXED);
         }
         return c;
     }
@@ -83,7 +109,8 @@ struct call {
     uint64_t number;    /* of autograd's next node, if the backward of this step is measured */
     pb_pyobject *event; /* in the GPU's stream; NULL: none */
     int has_memory;
-    struct pb_torch_memory memory; /* before the call */
+    struct pb_torch_memory memory;       /* before the call */
+    struct pb_torch_outermost outermost; /* where the depth is 0 */
 };
 
 /* Whether the call is inside of one that began before the probe was on: its rows would show a model that does
@@ -99,14 +126,18 @@ static __attribute__((noinline)) int is_part_of_unknown(struct calls *t, uint32_
 }
 
 /* May run torch code, and so let other threads run. False: the probe was stopped meanwhile. */
-static __attribute__((noinline)) int look_at_arguments(const struct call *c, int outermost, pb_pyobject *args,
-                                                       pb_pyobject *keywords, char *shapes, size_t size,
-                                                       size_t *length)
+static __attribute__((noinline)) int look_at_arguments(struct call *c, int outermost, pb_pyobject *self,
+                                                       pb_pyobject *args, pb_pyobject *keywords, char *shapes,
+                                                       size_t size, size_t *length)
 {
     const struct pb_python *py = pb_python_here();
 
-    if (outermost)
-        pb_torch_forward_begins(py, c->thread->tid, args, keywords);
+    if (outermost) {
+        c->outermost = (struct pb_torch_outermost){.tid = c->thread->tid};
+        pb_torch_forward_begins(py, self, args, keywords, &c->outermost);
+    }
+    if (pb_torch_run() != c->run)
+        return 0;
     *length = pb_torch.shapes ? pb_torch_shapes(py, args, keywords, shapes, size) : 0;
     return pb_torch_run() == c->run;
 }
@@ -139,24 +170,26 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
     c->before =
         pb_torch_cost_due() && !pb_torch.shapes && !pb_torch.gpu && !pb_torch.memory ? pb_clock_mono() : 0;
     if ((depth == 0 || pb_torch.shapes) &&
-        !look_at_arguments(c, depth == 0, args, keywords, shapes, sizeof(shapes), &length))
+        !look_at_arguments(c, depth == 0, self, args, keywords, shapes, sizeof(shapes), &length))
         return 0;
+    enum pb_torch_stage stage = depth == 0 ? c->outermost.stage : pb_torch_place_at(parent)->stage;
     if (pb_torch.modules) {
         uint32_t name = pb_torch_name(pb_python_here(), self, depth == 0, parent);
         uint32_t text = length ? pb_torch_shapes_text(shapes, length) : 0;
-        place = name ? pb_torch_place(PB_TORCH_FORWARD, name, parent, t->tid, depth, text) : 0;
+        place = name ? pb_torch_place(stage, name, parent, t->tid, depth, text) : 0;
         if (__builtin_expect(!place, 0)) {
             pb_torch.lost++;
             if (depth)
                 return 0;
         }
     }
-    if (__builtin_expect(pb_torch.gpu && place, 0) && (depth == 0 || pb_torch.gpu == PB_TORCH_GPU_MODULES)) {
+    if (__builtin_expect(pb_torch.gpu && place, 0) && stage == PB_TORCH_FORWARD &&
+        (depth == 0 || pb_torch.gpu == PB_TORCH_GPU_MODULES)) {
         c->event = pb_torch_gpu_begin(pb_python_here());
         if (pb_torch_run() != c->run)
             return 0;
     }
-    if (__builtin_expect(pb_torch.memory && place, 0)) {
+    if (__builtin_expect(pb_torch.memory && place, 0) && stage == PB_TORCH_FORWARD) {
         c->has_memory = pb_torch_memory_read(pb_python_here(), &c->memory);
         if (pb_torch_run() != c->run)
             return 0;
@@ -168,10 +201,20 @@ static inline int begin_call(struct call *c, pb_pyobject *self, pb_pyobject *arg
     c->frame = frame;
     c->number = pb_torch.exact && place ? pb_torch_backward_number() : UINT64_MAX;
     c->begun = pb_clock_mono();
+    if (depth == 0)
+        __atomic_store_n(&t->since, c->begun, __ATOMIC_RELAXED);
     return 1;
 }
 
-static inline void end_call(const struct call *c, int ended)
+static void end_outermost(struct call *c, int64_t now)
+{
+    __atomic_store_n(&c->thread->since, 0, __ATOMIC_RELAXED);
+    c->outermost.begun = c->begun;
+    c->outermost.ended = now;
+    pb_torch_forward_ended(&c->outermost);
+}
+
+static inline void end_call(struct call *c, int ended)
 {
     struct calls *t = c->thread;
     int64_t now = pb_clock_mono(), took = now - c->begun;
@@ -189,10 +232,9 @@ static inline void end_call(const struct call *c, int ended)
     const struct pb_torch_call_row row = {
         .place = c->place, .begun = c->begun, .took = took, .own = own > 0 ? own : 0};
     if (__builtin_expect(c->has_memory, 0) && ended) { /* where the module raised, no code may run */
-        int32_t tid = t->tid;
         pb_torch_memory_write(pb_python_here(), &row, &c->memory);
         if (pb_torch_run() == c->run && c->depth == 0)
-            pb_torch_forward_ended(tid, c->begun, now);
+            end_outermost(c, now);
         return;
     }
     if (c->place)
@@ -200,7 +242,7 @@ static inline void end_call(const struct call *c, int ended)
     if (c->before && c->place)
         pb_torch_cost_of_call(c->begun - c->before + pb_clock_mono() - now);
     if (c->depth == 0)
-        pb_torch_forward_ended(t->tid, c->begun, now);
+        end_outermost(c, now);
 }
 
 /* The end of the module's work in the GPU's stream. Not if the module raised: then no Python code may run. */

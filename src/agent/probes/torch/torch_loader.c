@@ -88,6 +88,11 @@ static void read_tasks(const struct pb_python *py, pb_pyobject *tasks, int next,
 void pb_torch_loader_look(const struct pb_python *py, pb_pyobject *iterator, struct pb_torch_loader *ret)
 {
     *ret = (struct pb_torch_loader){.workers = 0, .worker = -1, .ready = -1};
+    pb_pyobject *given = pb_own_field(py, iterator, "_num_yielded");
+    ret->is_new = int_of(py, given, -1) == 0;
+    if (given)
+        py->decref(given);
+    py->err_clear();
     if (!iterator_type)
         iterator_type = pb_imported(py, "torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter");
     if (pb_type_of(iterator, pb_module_header(py)) != iterator_type)

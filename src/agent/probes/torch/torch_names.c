@@ -114,11 +114,10 @@ unsigned pb_torch_names_count(void)
 
 /* --- places ---------------------------------------------------------------------------------------- */
 
-static const char *const stages[] = {[PB_TORCH_FORWARD] = "forward",
-                                     [PB_TORCH_BACKWARD] = "backward",
-                                     [PB_TORCH_OPTIMIZER] = "optimizer",
-                                     [PB_TORCH_LOADER] = "dataloader",
-                                     [PB_TORCH_STEP] = "step"};
+static const char *const stages[] = {
+    [PB_TORCH_FORWARD] = "forward",    [PB_TORCH_BACKWARD] = "backward", [PB_TORCH_OPTIMIZER] = "optimizer",
+    [PB_TORCH_LOADER] = "dataloader",  [PB_TORCH_STEP] = "step",         [PB_TORCH_EVAL] = "eval",
+    [PB_TORCH_RECOMPUTE] = "recompute"};
 
 /* The nth of the fields of a name: path, class, model. */
 static const char *name_field(uint32_t name, int n, int *length)
@@ -190,7 +189,7 @@ uint32_t pb_torch_shapes_text(const char *text, size_t length)
 uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t parent, int32_t tid,
                         unsigned depth, uint32_t shapes)
 {
-    if (stage == PB_TORCH_FORWARD && last_module && last_module->place &&
+    if (pb_torch_is_call(stage) && last_module && last_module->place &&
         is_place(&memory->places[last_module->place], stage, name, parent, tid, depth, shapes))
         return last_module->place;
     uint32_t *list =
@@ -213,7 +212,7 @@ uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t paren
             memory->places[found] = made;
         }
     }
-    if (stage == PB_TORCH_FORWARD && last_module)
+    if (pb_torch_is_call(stage) && last_module)
         last_module->place = found;
     return found;
 }
@@ -371,11 +370,17 @@ static pb_pyobject *list_children(const struct pb_python *py, pb_pyobject *modul
     return pairs;
 }
 
-/* Gives names to all modules under this one. `path` is its own, and unchanged on return. */
-static void walk(const struct pb_python *py, pb_pyobject *module, char *path, const char *model, int deep)
+/* Gives names to all modules under this one. `path` is its own, and unchanged on return. What is within a wrapper has
+ * the path of the wrapper; wrapped: the name of the child that this one is around, NULL: it may be a wrapper. */
+static void walk(const struct pb_python *py, pb_pyobject *module, char *path, const char *model,
+                 const char *wrapped, int deep)
 {
     pb_pyobject *pairs = deep < MOST_DEEP ? list_children(py, module) : NULL;
     size_t length = strlen(path);
+    const char *then = NULL;
+
+    if (!wrapped)
+        wrapped = pb_torch_wrapped(py, module, &then);
 
     for (long i = 0, n = pairs ? py->list_size(pairs) : 0; i < n; i++) {
         pb_pyobject *key = py->tuple_get(py->list_get(pairs, i), 0);
@@ -386,13 +391,17 @@ static void walk(const struct pb_python *py, pb_pyobject *module, char *path, co
         snprintf(path + length, PATH_BYTES - length, "%s%s", length ? "." : "", name);
         for (char *c = path + length; *c; c++)
             *c = (unsigned char)*c < 0x20 ? '?' : *c;
+        int is_wrapped =
+            (wrapped && strcmp(name, wrapped) == 0) || strcmp(name, "_original_module") == 0; /* of Fabric */
+        if (is_wrapped)
+            path[length] = '\0';
         struct known_module *m = find_module(child);
         uint32_t given = make_name(py, child, path, model);
         m = m ? m : add_module(py, child);
         if (m && given) {
             m->name = given;
             m->walked = 0;
-            walk(py, child, path, model, deep + 1);
+            walk(py, child, path, model, is_wrapped ? then : NULL, deep + 1);
         }
         path[length] = '\0';
     }
@@ -405,14 +414,14 @@ static struct known_module *name_tree(const struct pb_python *py, pb_pyobject *r
 {
     char path[PATH_BYTES] = "", model[128];
 
-    class_name(py, root, model, sizeof(model));
+    class_name(py, pb_torch_unwrap(py, root), model, sizeof(model));
     struct known_module *m = find_module(root);
     m = m ? m : add_module(py, root);
     if (!m)
         return NULL;
     m->name = make_name(py, root, "", model);
     m->walked = 1;
-    walk(py, root, path, model, 0);
+    walk(py, root, path, model, NULL, 0);
     return find_module(root);
 }
 
@@ -432,7 +441,7 @@ static struct known_module *name_stranger(const struct pb_python *py, pb_pyobjec
     if (m)
         m->name = make_name(py, module, path, model);
     if (m)
-        walk(py, module, path, model, 1);
+        walk(py, module, path, model, NULL, 1);
     return find_module(module);
 }
 

@@ -5,6 +5,8 @@
 #include "agent/probes/torch/torch.h"
 #include "control/tables.def"
 
+#include <string.h>
+
 #define NAME_BYTES 110 /* of a text, about */
 #define SEGMENT    (256 << 10)
 
@@ -74,7 +76,15 @@ void pb_torch_write_step(const struct pb_torch_step_row *step)
     if (pb_recorder_begin_row(&spec, &steps, &row, &inside) < 0)
         return;
     pb_set_timestamp(&row, STEP_TIMESTAMP, step->begun);
+    static const char *const kinds[] = {"train", "eval", "call"};
     pb_set_i64(&row, STEP_STEP, step->step);
+    pb_set_string(&row, STEP_KIND, kinds[step->kind], strlen(kinds[step->kind]));
+    if (step->before > 0)
+        pb_set_f32(&row, STEP_BEFORE, (float)((double)step->before / 1e6));
+    if (step->kind == PB_TORCH_INFERENCE)
+        pb_set_u32(&row, STEP_IN_FLIGHT, step->in_flight);
+    if (step->recompute > 0)
+        pb_set_f32(&row, STEP_RECOMPUTE, (float)((double)step->recompute / 1e6));
     pb_set_f64(&row, STEP_DURATION, (double)(step->ended - step->begun) / 1e6);
     pb_set_f32(&row, STEP_DATA, (float)((double)step->data / 1e6));
     pb_set_f32(&row, STEP_FORWARD, (float)((double)step->forward / 1e6));

@@ -1,9 +1,11 @@
 /* torch_step: the phases of a step, and where one ends and the next begins.
  *
  * A step ends when an optimizer has stepped. With several optimizers (a GAN) the one seen first counts, until
- * it does not step any more. Backwards without a step between them are micro-batches of one step. If a
- * program runs modules and neither backward nor an optimizer, each outermost call is a step. Phases are those
- * of the thread that runs the steps; the first step begins where the first seen one ends. */
+ * it does not step any more. Backwards without a step between them are micro-batches of one step. If nobody tells of
+ * optimizers (Keras has its own), each backward is a step, which ends where the next batch or forward pass begins. If
+ * a program runs modules and neither backward nor an optimizer, each outermost call has a row, in any thread. Phases
+ * are those of the thread that runs the steps; the first step begins where the first seen one ends. Evaluations are
+ * no part of a step (torch_eval.c), nor are forward passes inside a backward. */
 #include "agent/core/thread.h"
 #include "agent/probes/torch/torch.h"
 #include "table/clock.h"
@@ -16,7 +18,8 @@
 #define SAME_STEPS      3 /* steps with as many backwards: the next ones are expected to have as many */
 #define MOST_SKIPPED    8 /* in a row: not skipped after all, the program accumulates more by now */
 #define ALONE_STEPS     64
-#define LOOKS           8 /* optimizer steps whose callers are checked */
+#define LOOKS           8  /* optimizer steps whose callers are checked */
+#define ENOUGH_ALONE    16 /* backwards, and no optimizer ever stepped: each is a step */
 
 static struct {
     struct pb_torch_step_row now; /* the present step */
@@ -24,6 +27,12 @@ static struct {
     int unseen;                   /* a step ended whose beginning was not: it has no number, but is tracked */
     int training;                 /* a backward or an optimizer was seen */
     int forwards;                 /* outermost calls since the probe is on */
+    uint32_t backwards_alone;     /* since an optimizer stepped */
+    int by_backward;              /* steps end where a backward is over */
+    int64_t last_ended;           /* of the last row; 0: none */
+    int64_t outside;              /* ns of evaluations inside this step */
+    int64_t batch_data;           /* ns waited for batches since the last outermost call */
+    uint64_t evaluated;           /* calls of evaluations */
     const void *primary;          /* an optimizer's address; never dereferenced */
     int32_t tid;                  /* the thread that steps; 0: not known */
     int64_t alone_from;           /* from this step on no other thread is assumed to run a backward */
@@ -31,6 +40,8 @@ static struct {
     uint64_t calls; /* rows of modules before this step */
     /* The optimizer that is in its step, in the thread that steps. */
     int64_t optimizer_begun, optimizer_inside;
+    int64_t inside_until; /* the end of the last phase in its closure */
+    uint32_t inside_backwards;
     int has_memory;
     struct pb_torch_memory memory;             /* before the step of the optimizer */
     pb_pyobject *optimizer_event, *step_event; /* in the GPU's stream, where they began; NULL: none */
@@ -78,6 +89,8 @@ static void begin_step(int64_t now, int64_t step)
     s.now = (struct pb_torch_step_row){
         .begun = now, .step = step, .sampled = is_chosen(step) && pb_torch_cost_allows(step)};
     s.begun = 1;
+    s.outside = 0;
+    pb_torch_eval_step_began();
     s.calls = pb_torch.calls;
     pb_torch.step = step;
     pb_torch.modules = (uint32_t)s.now.sampled;
@@ -94,6 +107,18 @@ static int step_was_skipped(void)
 {
     return s.scaled && s.begun && s.as_before >= SAME_STEPS && s.now.micro_batches == s.accumulated &&
            s.skipped < MOST_SKIPPED;
+}
+
+static void write_row(struct pb_torch_step_row *row)
+{
+    pb_torch_write_step(row);
+    s.last_ended = row->ended;
+    if (row->kind == PB_TORCH_EVALUATION)
+        return;
+    pb_torch_cost_of_step(row);
+    int64_t took = row->ended - row->begun;
+    __atomic_store_n(&pb_torch.usual, pb_torch.usual ? pb_torch.usual + (took - pb_torch.usual) / 8 : took,
+                     __ATOMIC_RELAXED);
 }
 
 static void end_step(int32_t tid, int64_t now, int skipped)
@@ -114,16 +139,12 @@ static void end_step(int32_t tid, int64_t now, int skipped)
         pb_torch_memory_ended();
     s.unseen |= !s.begun;
     if (s.begun) {
-        s.now.ended = now;
+        s.now.ended = now - s.outside;
         s.now.skipped = skipped;
         s.now.tid = tid;
         s.now.calls = (uint32_t)(pb_torch.calls - s.calls);
-        pb_torch_write_step(&s.now);
-        pb_torch_cost_of_step(&s.now);
-        int64_t took = now - s.now.begun;
-        __atomic_store_n(&pb_torch.usual,
-                         pb_torch.usual ? pb_torch.usual + (took - pb_torch.usual) / 8 : took,
-                         __ATOMIC_RELAXED);
+        write_row(&s.now);
+        s.last_ended = now;
     }
     begin_step(now, next);
 }
@@ -135,6 +156,8 @@ void pb_torch_steps_reset(int64_t now)
 
     (void)now;
     memset(&s, 0, sizeof(s));
+    pb_torch_eval_reset();
+    __atomic_store_n(&pb_torch.training, 0, __ATOMIC_RELAXED);
     for (int i = 0; i < 2; i++)
         if (events[i])
             py->decref(events[i]);
@@ -167,23 +190,118 @@ static void write_phase(enum pb_torch_stage stage, uint32_t name, const struct p
         pb_torch_write_call(&row);
 }
 
-void pb_torch_forward_begins(const struct pb_python *py, int32_t tid, pb_pyobject *args,
-                             pb_pyobject *keywords)
+/* Steps are numbered anew where calls without training came before them. */
+static void is_training(void)
 {
-    int64_t samples = 0, tokens = 0;
+    if (s.training)
+        return;
+    s.training = 1;
+    __atomic_store_n(&pb_torch.training, 1, __ATOMIC_RELAXED);
+    if (s.begun)
+        s.now = (struct pb_torch_step_row){0};
+    s.begun = 0;
+    pb_torch.step = 0;
+}
 
-    if (!is_ours(tid))
+/* In a training whose optimizer nobody tells of: what follows a backward is the next step. */
+static void end_by_backward(int32_t tid, int64_t now)
+{
+    if (!s.by_backward || !s.now.micro_batches)
+        return;
+    const struct pb_python *py = pb_python_here();
+    int64_t step = s.now.step + s.unseen, samples = s.now.samples, took = s.begun ? now - s.now.begun : 0;
+    uint32_t run = pb_torch_run();
+    s.tid = tid;
+    end_step(tid, now, 0);
+    pb_torch_track_step(py, py->none, step, samples, took);
+    if (run == pb_torch_run())
+        pb_torch_at_step(py, 1);
+}
+
+static void begin_evaluation(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords,
+                             struct pb_torch_outermost *call)
+{
+    call->stage = PB_TORCH_EVAL;
+    call->calls = pb_torch.calls;
+    call->data = s.batch_data;
+    s.batch_data = 0;
+    pb_torch.modules = is_chosen((int64_t)s.evaluated) && pb_torch_cost_allows((int64_t)s.evaluated);
+    s.evaluated++;
+    pb_torch_batch(py, args, keywords, &call->samples, &call->tokens);
+}
+
+static void end_evaluation(const struct pb_torch_outermost *call)
+{
+    int64_t begun = pb_torch_eval_ended(call->begun);
+    struct pb_torch_step_row row = {.kind = PB_TORCH_EVALUATION,
+                                    .begun = begun,
+                                    .ended = call->ended,
+                                    .step = s.now.step,
+                                    .before = s.last_ended ? begun - s.last_ended : -1,
+                                    .data = call->data,
+                                    .forward = call->ended - call->begun,
+                                    .calls = (uint32_t)(pb_torch.calls - call->calls),
+                                    .samples = call->samples,
+                                    .tokens = call->tokens,
+                                    .tid = call->tid,
+                                    .sampled = (int)pb_torch.modules};
+    pb_torch.modules = (uint32_t)s.now.sampled;
+    s.calls += row.calls;
+    s.now.data = s.now.data > call->data ? s.now.data - call->data : 0;
+    if (s.now.micro_batches)
+        s.outside += call->ended - begun;
+    write_row(&row);
+}
+
+/* The step begins here if an evaluation or the end of an epoch came before. */
+static void resume_step(int64_t now)
+{
+    int64_t from = pb_torch_eval_resumed(now);
+
+    if (!from || s.now.micro_batches)
+        return;
+    s.now.begun = from;
+    s.now.before = s.last_ended ? from - s.last_ended : -1;
+    s.now.data = s.batch_data;
+    s.now.forward = 0;
+}
+
+void pb_torch_forward_begins(const struct pb_python *py, pb_pyobject *module, pb_pyobject *args,
+                             pb_pyobject *keywords, struct pb_torch_outermost *call)
+{
+    call->stage = PB_TORCH_FORWARD;
+    if (pb_torch_in_backward()) {
+        call->stage = PB_TORCH_RECOMPUTE;
+        call->node = pb_torch_backward_inside(pb_clock_mono());
+        return;
+    }
+    if (!is_ours(call->tid))
         return;
     int64_t now = pb_clock_mono();
     mark(PB_TORCH_FORWARD, now);
+    if (!s.training) {
+        call->in_flight = pb_torch_open_calls();
+        call->calls = pb_torch.calls;
+        if (s.batches_read < BATCHES_READ || s.forwards >= ENOUGH_FORWARDS)
+            pb_torch_batch(py, args, keywords, &call->samples, &call->tokens);
+        s.batches_read++;
+        s.samples = call->samples; /* where it turns out to be a training */
+        s.tokens = call->tokens;
+        return;
+    }
     if (step_was_skipped())
-        end_step(tid, now, 1);
+        end_step(call->tid, now, 1);
+    end_by_backward(call->tid, now);
+    if (pb_torch_is_eval(py, module)) {
+        begin_evaluation(py, args, keywords, call);
+        return;
+    }
+    resume_step(now);
+    s.batch_data = 0;
     if (s.batches_read >= BATCHES_READ) /* a program that calls many small modules one by one */
         return;
     s.batches_read++;
-    pb_torch_batch(py, args, keywords, &samples, &tokens);
-    s.samples = samples;
-    s.tokens = tokens;
+    pb_torch_batch(py, args, keywords, &s.samples, &s.tokens);
 }
 
 /* Adds the arguments of the outermost calls, which were now processed. */
@@ -192,23 +310,57 @@ static void count_batch(void)
     s.now.samples += s.samples;
     s.now.tokens += s.tokens;
     s.samples = s.tokens = 0;
+    s.batches_read = 0;
 }
 
-void pb_torch_forward_ended(int32_t tid, int64_t begun, int64_t ended)
+static void end_inference(const struct pb_torch_outermost *call)
 {
-    if (!is_ours(tid))
-        return;
-    mark(-1, ended);
-    s.now.forward += ended - begun;
-    if (s.optimizer_begun)
-        s.optimizer_inside += ended - begun;
-    if (s.training)
-        return;
-    count_batch();
-    if (s.forwards < ENOUGH_FORWARDS)
+    if (s.forwards < ENOUGH_FORWARDS) { /* a training may begin so */
         s.forwards++;
-    else
-        end_step(tid, ended, 0);
+        return;
+    }
+    int64_t next = s.now.step + 1;
+    struct pb_torch_step_row row = {.kind = PB_TORCH_INFERENCE,
+                                    .begun = call->begun,
+                                    .ended = call->ended,
+                                    .step = s.now.step,
+                                    .before = -1,
+                                    .forward = call->ended - call->begun,
+                                    .calls = (uint32_t)(pb_torch.calls - call->calls),
+                                    .samples = call->samples,
+                                    .tokens = call->tokens,
+                                    .tid = call->tid,
+                                    .in_flight = call->in_flight,
+                                    .sampled = s.begun ? s.now.sampled : (int)pb_torch.modules};
+    if (pb_torch.shapes)
+        pb_torch_occasion_ended(&pb_torch_shapes_occasion);
+    if (pb_torch.memory)
+        pb_torch_memory_ended();
+    write_row(&row);
+    begin_step(call->ended, next);
+}
+
+void pb_torch_forward_ended(const struct pb_torch_outermost *call)
+{
+    if (call->stage == PB_TORCH_RECOMPUTE) {
+        s.now.recompute += call->ended - call->begun;
+        pb_torch_backward_inside_ended(call->node, call->ended);
+        return;
+    }
+    if (!is_ours(call->tid))
+        return;
+    mark(-1, call->ended);
+    if (call->stage == PB_TORCH_EVAL) {
+        end_evaluation(call);
+        return;
+    }
+    s.now.forward += call->ended - call->begun;
+    if (s.optimizer_begun) {
+        s.optimizer_inside += call->ended - call->begun;
+        s.inside_until = call->ended;
+    }
+    if (!s.training)
+        end_inference(call);
 }
 
 /* --- backward -------------------------------------------------------------------------------------- */
@@ -220,6 +372,20 @@ static void leave_backward_out(void)
     if (pb_torch.exact)
         pb_torch_backward_cancel();
     pb_torch.exact = 0;
+}
+
+/* A backward in the closure of an optimizer: the optimizer's own work, on the CPU and on the GPU, begins after it. */
+static void ended_in_closure(const struct pb_python *py, int64_t took, int64_t ended)
+{
+    s.optimizer_inside += took;
+    s.inside_until = ended;
+    s.inside_backwards++;
+    s.has_memory = 0;
+    if (s.optimizer_event) {
+        pb_pyobject *event = s.optimizer_event;
+        s.optimizer_event = NULL;
+        py->decref(event);
+    }
 }
 
 pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
@@ -243,16 +409,19 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
         pb_python_here()->decref(event);
     if (!run || run != pb_torch_run())
         return result;
+    const struct pb_python *py = pb_python_here();
     int64_t took = pb_clock_mono() - begun;
     int32_t tid = pb_thread_id();
     if (is_ours(tid)) {
         mark(-1, begun + took);
+        is_training();
+        pb_torch_eval_backward();
         count_batch();
-        s.training = 1;
         s.now.backward += took;
         s.now.micro_batches++;
+        s.by_backward |= ++s.backwards_alone >= ENOUGH_ALONE;
         if (s.optimizer_begun)
-            s.optimizer_inside += took;
+            ended_in_closure(py, took, begun + took);
     }
     write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_backward(), has_memory && result ? &memory : NULL, begun,
                 took);
@@ -322,7 +491,8 @@ static pb_pyobject *before_step(pb_pyobject *self, pb_pyobject *args)
         if (read)
             s.memory = memory;
         s.optimizer_begun = pb_clock_mono();
-        s.optimizer_inside = 0;
+        s.optimizer_inside = s.inside_until = 0;
+        s.inside_backwards = 0;
         mark(PB_TORCH_OPTIMIZER, s.optimizer_begun);
         if (pb_torch.gpu == PB_TORCH_GPU_PHASES && !s.optimizer_event) {
             uint32_t run = pb_torch_run();
@@ -387,17 +557,22 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     if (!pb_torch_run())
         return give_none();
     if (is_ours(tid) && s.optimizer_begun) {
-        s.now.optimizer += now - s.optimizer_begun - s.optimizer_inside;
+        /* A closure is called first; if it was called more than once (LBFGS), in between. */
+        int once = s.inside_backwards == 1;
+        int64_t begun = once ? s.inside_until : s.optimizer_begun;
+        int64_t took = now - begun - (once ? 0 : s.optimizer_inside);
+        s.now.optimizer += took;
         const struct pb_torch_memory before = s.memory; /* a stop meanwhile clears it */
-        int64_t begun = s.optimizer_begun;
         int has_memory = s.has_memory;
         s.optimizer_begun = s.has_memory = 0;
         write_phase(PB_TORCH_OPTIMIZER, pb_torch_name_of_class(py, optimizer), has_memory ? &before : NULL,
-                    begun, now - begun);
+                    begun, took);
         if (!pb_torch_run())
             return give_none();
     }
-    s.training = 1;
+    is_training();
+    s.backwards_alone = 0;
+    s.by_backward = 0;
     int counted = counts(optimizer, tid);
     if (counted) {
         end_on_gpu(py, &s.step_event, "step", s.now.begun);
@@ -429,8 +604,10 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
     if (run)
         pb_torch_loader_look(pb_python_here(), self, &batch);
     int64_t begun = run ? pb_clock_mono() : 0;
-    if (run && is_ours(tid))
+    if (run && is_ours(tid)) {
+        end_by_backward(tid, begun);
         mark(PB_TORCH_LOADER, begun);
+    }
     pb_pyobject *result = pb_torch.original_next(self);
     if (!run || run != pb_torch_run())
         return result;
@@ -438,6 +615,9 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
     if (is_ours(tid)) {
         mark(-1, begun + took);
         s.now.data += took;
+        s.batch_data += took;
+        if (result && pb_torch_eval_batch(begun, batch.is_new))
+            s.batch_data = took;
     }
     if (!result) /* no more batches, or an exception */
         return result;
