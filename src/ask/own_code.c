@@ -22,7 +22,8 @@ static const char *const phases[] = {"/torch/nn/modules/module.py", "/torch/auto
 
 /* The thread that stepped last, and how much of its steps is in no phase. */
 static const char sql[] =
-    "WITH last AS (SELECT * FROM python.torch_step ORDER BY timestamp DESC LIMIT 200)"
+    "WITH last AS (SELECT * FROM python.torch_step WHERE coalesce(kind, 'train') = 'train'"
+    " ORDER BY timestamp DESC LIMIT 200)"
     " SELECT arg_max(thread_id, timestamp), 100 * (1 - sum(data_ms + forward_ms + backward_ms + optimizer_ms)"
     " / sum(duration_ms)) FROM last";
 

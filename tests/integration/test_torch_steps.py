@@ -247,10 +247,10 @@ def test_two_optimizers_make_one_step(job):
     assert query(job, f"SELECT count(*) AS n FROM python.torch_trace WHERE stage = 'optimizer' AND {of}")[0]["n"] == 12
 
 
-def test_each_outermost_call_of_an_inference_is_a_step(job):
+def test_each_outermost_call_of_an_inference_has_a_row(job):
     _, of = run(job, "inference")
-    assert query(job, f"SELECT samples, module_calls, count(*) AS n FROM python.torch_step WHERE {of} "
-                      f"GROUP BY ALL") == [{"samples": 2, "module_calls": 4, "n": 21}]
+    assert query(job, f"SELECT kind, samples, module_calls, in_flight, count(*) AS n FROM python.torch_step WHERE {of} "
+                      f"GROUP BY ALL") == [{"kind": "call", "samples": 2, "module_calls": 4, "in_flight": 0, "n": 22}]
 
 
 def test_a_step_that_a_gradient_scaler_leaves_out_is_a_step(job):

@@ -53,11 +53,13 @@ static const struct section {
      " ORDER BY tid, depth LIMIT 600",
      ROWS},
     {"Step times, ms", "No steps were recorded (config probing.torch.profiling=on).",
-     "SELECT duration_ms FROM (SELECT timestamp, duration_ms FROM python.torch_step ORDER BY timestamp DESC"
+     "SELECT duration_ms FROM (SELECT timestamp, duration_ms FROM python.torch_step WHERE kind IS DISTINCT "
+     "FROM 'eval' ORDER BY timestamp DESC"
      " LIMIT 400) ORDER BY timestamp",
      CHART},
     {"Steps", "None.",
-     "WITH last AS (SELECT * FROM python.torch_step ORDER BY timestamp DESC LIMIT 400)"
+     "WITH last AS (SELECT * FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval' ORDER BY timestamp "
+     "DESC LIMIT 400)"
      " SELECT count(*) AS steps, round(median(duration_ms), 3) AS step_ms,"
      " round(quantile_cont(duration_ms, 0.95), 3) AS p95_ms, round(max(duration_ms), 3) AS max_ms,"
      " round(avg(data_ms), 3) AS data_ms, round(avg(forward_ms), 3) AS forward_ms,"

@@ -18,7 +18,10 @@ enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
 
 /* The marks {rank,}, {by rank}, ... are left out or replaced for a single process. */
 #define LAST_STEPS                                                                                           \
-    "WITH last AS (SELECT * FROM python.torch_step"                                                          \
+    "WITH last AS (SELECT * FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval'"                       \
+    " QUALIFY row_number() OVER ({over rank} ORDER BY timestamp DESC) <= 200)"
+#define TRAIN_STEPS                                                                                          \
+    "WITH last AS (SELECT * FROM python.torch_step WHERE coalesce(kind, 'train') = 'train'"                  \
     " QUALIFY row_number() OVER ({over rank} ORDER BY timestamp DESC) <= 200)"
 #define TIMES                                                                                                \
     "max(step) AS step, count(*) AS steps, round(median(duration_ms), 3) AS step_ms,"                        \
@@ -33,15 +36,29 @@ enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
 #define RATES                                                                                                \
     " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\","                                    \
     " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","                                      \
-    " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}"
+    " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}{if any}"
 
 /* One wide table for programs; a screen of 80 columns needs two. */
 static const char steps[] = LAST_STEPS " SELECT {rank,}" TIMES PHASES RATES;
-static const char rates[] = LAST_STEPS " SELECT {rank,}" TIMES RATES;
+static const char rates[] = TRAIN_STEPS " SELECT {rank,}" TIMES RATES;
 
 /* The phases and the program's own code add up to the step. Collectives run beside them, mostly during the
  * backward: they are a statement of their own. */
-static const char split[] = LAST_STEPS " SELECT {rank,}" PHASES "{own line} FROM last {by rank}";
+static const char split[] = TRAIN_STEPS " SELECT {rank,}" PHASES "{own line} FROM last {by rank}{if any}";
+
+/* What is called without a training: requests of a server, say. Calls of several threads overlap. */
+static const char calls[] =
+    "WITH last AS (SELECT * FROM python.torch_step WHERE kind = 'call'"
+    " QUALIFY row_number() OVER (PARTITION BY {rank,}thread_id ORDER BY timestamp DESC) <= 1000)"
+    " SELECT {rank,}thread_id AS thread, count(*) AS calls, round(median(duration_ms), 3) AS p50_ms,"
+    " round(quantile_cont(duration_ms, 0.99), 3) AS p99_ms, max(in_flight) + 1 AS \"most at once\","
+    " round(sum(samples) / nullif(epoch(max(timestamp) - min(timestamp)), 0), 1) AS \"samples/s\","
+    " max(timestamp) AS last FROM last GROUP BY ALL ORDER BY calls DESC LIMIT 16";
+
+static const char evaluations[] =
+    "SELECT {rank,}count(*) AS \"calls in evaluations\", round(median(duration_ms), 3) AS call_ms,"
+    " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\", max(timestamp) AS last"
+    " FROM python.torch_step WHERE kind = 'eval' {by rank}{if any}";
 
 /* What a rank spends in collectives beyond the rank that spends least, it waits for others at least. */
 static const char waits[] = LAST_STEPS
@@ -59,7 +76,7 @@ static const char modules[] =
     " whole AS (SELECT {rank,}sum(duration_ms) AS ms FROM python.torch_step, edge WHERE sampled"
     " AND timestamp > edge.t {by rank}),"
     " last AS (SELECT * FROM python.torch_trace, edge WHERE timestamp > edge.t"
-    " AND (stage = 'forward' OR depth = 0) AND stage <> 'step')"
+    " AND (stage IN ('forward', 'eval', 'recompute') OR depth = 0) AND stage <> 'step')"
     " SELECT {rank,}stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS "
     "avg_ms,"
     " round(avg(self_ms), 4) AS self_ms, round(100 * sum(self_ms) / any_value(ms), 1) AS \"of steps %\""
@@ -93,6 +110,7 @@ static const struct {
     {"{over rank}", "PARTITION BY rank", ""},
     {"{join rank}", "JOIN whole USING (rank)", ", whole"},
     {"{waiting}", ", round(100 * (c - min(c) OVER ()) / d, 1) AS \"waits for other ranks at least %\"", ""},
+    {"{if any}", "", " HAVING count(*) > 0"},
     {"{own line}", NULL, NULL}, /* of put_own_line */
 };
 #define MARKS (sizeof(marks) / sizeof(marks[0]))
@@ -131,7 +149,7 @@ static void put_statement(FILE *to, const char *statement, bool ranks, const str
 /* All statements to run, on the heap. NULL: out of memory. */
 static char *make_sql(bool as_tree, bool as_table, bool ranks, const struct pb_own_code *own)
 {
-    const char *const summary[] = {rates, split, waits, modules, collectives, alerts};
+    const char *const summary[] = {rates, split, waits, calls, evaluations, modules, collectives, alerts};
     char *sql = NULL;
     size_t size;
 

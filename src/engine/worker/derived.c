@@ -27,7 +27,7 @@
     " t.f[3] AS module_type, nullif(t.f[4], '') AS parent, t.f[5]::INTEGER AS depth,"                        \
     " t.f[6]::INTEGER AS thread_id, nullif(t.f[7], '') AS model, nullif(t.f[8], '') AS shapes,"              \
     " CASE WHEN t.timestamp < s.timestamp + to_microseconds((s.duration_ms * 1000)::BIGINT) THEN s.step"     \
-    " ELSE s.step + 1 END AS step, s.epoch AS epoch,"                                                        \
+    " ELSE s.step + CASE WHEN s.kind = 'eval' THEN 0 ELSE 1 END END AS step, s.epoch AS epoch,"              \
     " round(t.took_ms::DOUBLE, 6) AS duration_ms,"                                                           \
     " round(t.took_ms::DOUBLE * t.own_share / 65535, 6) AS self_ms,"                                         \
     " step AS micro_step, step AS local_step, step AS global_step, s.micro_batches AS micro_batches,"        \
@@ -39,10 +39,11 @@
     " t.max_allocated_delta_mb::DOUBLE AS max_allocated_delta, t.place, t.took_ms, t.own_share"              \
     " FROM fields t ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.timestamp"                                \
     " UNION ALL BY NAME SELECT * EXCLUDE (data_ms, forward_ms, backward_ms, optimizer_ms, module_calls,"     \
-    " sampled, samples, tokens, memory_mb, skipped), 'step' AS stage, 'step' AS operation_name, 0 AS depth," \
+    " sampled, samples, tokens, memory_mb, skipped, kind, before_ms, recompute_ms, in_flight), 'step' AS "   \
+    "stage, 'step' AS operation_name, 0 AS depth,"                                                           \
     " duration_ms - data_ms - forward_ms - backward_ms - optimizer_ms AS self_ms, memory_mb AS host_mb,"     \
     " step AS micro_step, step AS local_step, step AS global_step, duration_ms / 1000 AS duration,"          \
-    " 0::DOUBLE AS time_offset FROM steps"
+    " 0::DOUBLE AS time_offset FROM steps WHERE kind IS DISTINCT FROM 'eval'"
 
 /* Collectives under the predecessor's names; %2$s is not used. */
 #define COMM_COLLECTIVE                                                                                      \
@@ -76,13 +77,15 @@
 #define TORCH_STEP_TIMING                                                                                    \
     "SELECT timestamp, step AS micro_step, step AS local_step, step AS global_step,"                         \
     " micro_batches::INTEGER AS micro_batches, duration_ms / 1000 AS step_duration_sec,"                     \
-    " NOT sampled AS is_shadow, sampled%2$s FROM memory.python.torch_step UNION ALL BY NAME (%1$s)"
+    " NOT sampled AS is_shadow, sampled%2$s FROM memory.python.torch_step WHERE kind IS DISTINCT FROM "      \
+    "'eval'"                                                                                                 \
+    " UNION ALL BY NAME (%1$s)"
 
 /* Watched and tracked variables under the predecessor's names. A tracked value belongs to the step that just
  * ended, a watched one to the current step. */
 #define VARIABLES                                                                                            \
     "WITH recorded AS (%1$s), steps AS (SELECT *, timestamp + to_microseconds((duration_ms * 1000)::BIGINT)" \
-    " AS ended FROM memory.python.torch_step)"                                                               \
+    " AS ended FROM memory.python.torch_step WHERE kind IS DISTINCT FROM 'eval')"                            \
     " SELECT t.*, t.function AS func, t.new AS value,"                                                       \
     " CASE WHEN t.how = 'tracked' THEN s.step ELSE s.step + 1 END AS micro_step FROM recorded t"             \
     " ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.ended"

@@ -9,9 +9,9 @@ import { median } from "./torch";
 
 const GROUPS = "SELECT group_name, any_value(participate_ranks) AS ranks, string_agg(DISTINCT op, ', ') AS ops, count(*) AS calls FROM python.comm_collective WHERE participate_ranks IS NOT NULL GROUP BY group_name ORDER BY group_name LIMIT 4096";
 const PLACED: Record<string, string> = {
-  "step time, median": "SELECT rank, median(duration_ms) AS value FROM python.torch_step GROUP BY rank",
-  "loader wait, p95": "SELECT rank, quantile_cont(data_ms, 0.95) AS value FROM python.torch_step GROUP BY rank",
-  "own time, median": "SELECT rank, median(duration_ms - backward_ms) AS value FROM python.torch_step GROUP BY rank",
+  "step time, median": "SELECT rank, median(duration_ms) AS value FROM (FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval') GROUP BY rank",
+  "loader wait, p95": "SELECT rank, quantile_cont(data_ms, 0.95) AS value FROM (FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval') GROUP BY rank",
+  "own time, median": "SELECT rank, median(duration_ms - backward_ms) AS value FROM (FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval') GROUP BY rank",
   "memory, MB": "SELECT rank, max(memory_mb) AS value FROM memory_usage GROUP BY rank",
   "waiting in collectives, ms a call": "SELECT rank, avg(duration_ms) AS value FROM python.comm_collective GROUP BY rank",
 };

@@ -11,7 +11,7 @@ import { Blank, Command, Foot, Loading, Trouble, why } from "../ui";
 import { Placement } from "./placement";
 import { median, ms, PARTS } from "./torch";
 
-const steps_sql = (within: string) => `SELECT rank, target_pid, step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms FROM python.torch_step${within} QUALIFY row_number() OVER (PARTITION BY target_pid ORDER BY step DESC) <= 160 ORDER BY step`;
+const steps_sql = (within: string) => `SELECT rank, target_pid, step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms FROM (FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval')${within} QUALIFY row_number() OVER (PARTITION BY target_pid ORDER BY step DESC) <= 160 ORDER BY step`;
 const COMM = "SELECT op, group_name, rank, count(*) AS calls, avg(bytes) AS bytes, avg(duration_ms) AS ms, count(*) FILTER (WHERE done IS NULL) AS open FROM python.comm_collective GROUP BY ALL ORDER BY op, group_name, rank";
 const BETWEEN = "SELECT src_rank, dst_rank, count(*) AS calls, avg(bytes) AS bytes, avg(latency_ms) AS ms FROM comm_metrics WHERE src_rank IS NOT NULL GROUP BY ALL ORDER BY ALL LIMIT 4096";
 const MEASURES: Record<string, string> = { duration_ms: "step time", own: "time before the backward", data_ms: "data", forward_ms: "forward", backward_ms: "backward", optimizer_ms: "optimizer" };

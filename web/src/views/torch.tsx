@@ -12,7 +12,7 @@ import { Modules } from "./modules";
 import { Ranks } from "./ranks";
 import { NoRows } from "./record";
 
-const steps_sql = (within: string) => `SELECT step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms, samples, tokens, memory_mb FROM python.torch_step${within} ORDER BY timestamp DESC LIMIT 400`;
+const steps_sql = (within: string) => `SELECT step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms, samples, tokens, memory_mb FROM (FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval')${within} ORDER BY timestamp DESC LIMIT 400`;
 const comm_sql = (within: string) => `SELECT op, group_name, count(*) AS calls, avg(bytes) AS bytes, avg(duration_ms) AS ms, count(*) FILTER (WHERE done IS NULL) AS open FROM python.comm_collective${within} GROUP BY ALL ORDER BY calls DESC LIMIT 20`;
 export const PARTS = [["data_ms", "data", "--sp-data"], ["forward_ms", "forward", "--sp-fwd"], ["backward_ms", "backward", "--sp-bwd"], ["optimizer_ms", "optimizer", "--sp-opt"]] as const;
 

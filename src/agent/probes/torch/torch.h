@@ -279,6 +279,7 @@ uint64_t pb_torch_backward_number(void);
 void pb_torch_backward_span(uint32_t place, uint64_t entry, int32_t tid);
 /* A forward pass inside a node of the backward: its time is not the node's. Returns its number for the end. */
 uint32_t pb_torch_backward_inside(int64_t now);
+void pb_torch_backward_nests(void); /* a backward runs inside a node */
 void pb_torch_backward_inside_ended(uint32_t number, int64_t now);
 
 /* torch_cost.c */

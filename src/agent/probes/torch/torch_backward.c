@@ -213,6 +213,11 @@ static void write_spans(void)
     }
 }
 
+void pb_torch_backward_nests(void)
+{
+    has_nested = 1;
+}
+
 uint32_t pb_torch_backward_inside(int64_t now)
 {
     static const char no_mark;

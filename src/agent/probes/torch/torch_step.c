@@ -391,6 +391,10 @@ static void ended_in_closure(const struct pb_python *py, int64_t took, int64_t e
 pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords)
 {
     uint32_t run = pb_torch_run();
+    if (run && pb_torch_in_backward()) { /* a backward in a backward (a checkpoint's) is a part of that */
+        pb_torch_backward_nests();
+        run = 0;
+    }
     int64_t begun = run ? pb_clock_mono() : 0;
     struct pb_torch_memory memory;
 
