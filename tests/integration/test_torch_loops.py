@@ -1,12 +1,12 @@
 """What the loops of frameworks do and a plain training does not: evaluations, gradient checkpointing, closures,
 teachers, optimizers that are not torch's, wrappers. What is told of them is compared with what the program counts."""
-import sys
 import time
 
 import jobs
 import pytest
+import torch_kit
 from jobs import rows as query
-from test_torch_steps import run
+from torch_kit import run
 
 PROGRAM = """
 import json, sys, time
@@ -144,11 +144,7 @@ while True:
 
 @pytest.fixture(scope="module")
 def job(needs_torch, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("loops")
-    (folder / "job.py").write_text(PROGRAM)
-    (folder / "word").write_text("")
-    with jobs.start(sys.executable, folder / "job.py", folder / "word", ready="ready\n", ready_seconds=90) as started:
-        started.word, started.said = folder / "word", 0
+    with torch_kit.program(PROGRAM, tmp_path_factory.mktemp("loops")) as started:
         yield started
 
 

@@ -6,8 +6,10 @@ import time
 
 import jobs
 import pytest
+import torch_kit
 from jobs import probe
 from jobs import rows as query
+from torch_kit import run
 
 PROGRAM = """
 import copy, io, json, pickle, sys, time
@@ -209,27 +211,8 @@ while True:
 
 @pytest.fixture(scope="module")
 def job(needs_torch, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("steps")
-    (folder / "job.py").write_text(PROGRAM)
-    (folder / "word").write_text("")
-    with jobs.start(sys.executable, folder / "job.py", folder / "word", ready="ready\n", ready_seconds=90) as started:
-        started.word, started.said = folder / "word", 0
+    with torch_kit.program(PROGRAM, tmp_path_factory.mktemp("steps")) as started:
         yield started
-
-
-def run(job, name, *settings):
-    """Runs one of the program's functions with the probe on from before it. Gives what it returned and a condition for
-    its rows."""
-    assert probe(job.pid, "probes", "stop", "torch").returncode in (0, 1)
-    assert probe(job.pid, "probes", "start", "torch", *(settings or ("budget=off",))).returncode == 0
-    jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
-    since = time.time_ns() // 1000
-    job.said += 1
-    job.word.write_text(job.word.read_text() + name + " ")
-    answers = lambda: [json.loads(line) for line in job.output.splitlines() if line.startswith("[")]
-    jobs.wait_until(lambda: not job.alive() or len(answers()) >= job.said, 60, name)
-    assert job.alive(), job.output
-    return answers()[-1][1], f"timestamp >= make_timestamptz({since})"
 
 
 def test_accumulated_backwards_are_one_step(job):
