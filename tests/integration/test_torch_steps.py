@@ -1,9 +1,5 @@
 """Where steps begin and end, for trainings of all kinds, and what the torch probe says of them; the numbers are
 compared with what the program itself measured. One program runs them all: importing torch is what takes long."""
-import json
-import sys
-import time
-
 import jobs
 import pytest
 import torch_kit

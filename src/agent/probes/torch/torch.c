@@ -451,8 +451,8 @@ static void read_memory(void)
         __atomic_store_n(&pb_torch.host_bytes, (int64_t)resident * sysconf(_SC_PAGESIZE), __ATOMIC_RELAXED);
 }
 
-/* Whether a thread waits for events or input: of nobody in the job. A loop of events that has nothing to do (a
- * server, a notebook) is idle, whatever it did before. */
+/* Whether a thread waits for events or input: of nobody in the job. A loop of events that has nothing to
+ * do (a server, a notebook) is idle, whatever it did before. */
 static int waits_for_events(int32_t tid)
 {
     char path[64], text[128];
@@ -473,8 +473,8 @@ static int waits_for_events(int32_t tid)
            (number == SYS_read && strtoul(end, NULL, 16) == STDIN_FILENO);
 }
 
-/* Since when nothing moved on, and what is waited for; 0: nobody waits. Training: a phase of a step began or ended;
- * else a call runs. */
+/* Since when nothing moved on, and what is waited for; 0: nobody waits. Training: a phase of a step began
+ * or ended; else a call runs. */
 static int64_t stuck_since(int32_t *tid, const char **what)
 {
     static const char *const doing[] = {"between two phases", "in forward", "in backward",

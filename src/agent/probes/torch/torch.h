@@ -154,7 +154,8 @@ int pb_torch_in_backward(void); /* whether this thread runs a node of a backward
 int pb_torch_trains(const struct pb_python *py, pb_pyobject *module); /* train(): 1, eval(): 0; -1: unknown */
 /* The module that is within wrappers, borrowed; itself if it is none. */
 pb_pyobject *pb_torch_unwrap(const struct pb_python *py, pb_pyobject *module);
-/* The name of the child that a wrapper is around, NULL: it is none; *then: of the child within that, or NULL. */
+/* The name of the child that a wrapper is around, NULL: it is none; *then: of the child within that, or
+ * NULL. */
 const char *pb_torch_wrapped(const struct pb_python *py, pb_pyobject *module, const char **then);
 
 /* torch_eval.c: with the GIL. */
@@ -163,9 +164,11 @@ void pb_torch_eval_step_began(void);
 /* Whether this call, of a training, is of an evaluation. Remembers the modules of a training. */
 int pb_torch_is_eval(const struct pb_python *py, pb_pyobject *module);
 void pb_torch_eval_backward(void); /* a backward has ended */
-/* A batch came from an iterator; a new one begins an epoch. Whether a step that begins anew begins with that wait. */
+/* A batch came from an iterator; a new one begins an epoch. Whether a step that begins anew begins with
+ * that wait. */
 int pb_torch_eval_batch(int64_t begun, int is_new);
-/* When a step that follows an evaluation or begins an epoch begins at `now`, and 0: it goes on since before. */
+/* When a step that follows an evaluation or begins an epoch begins at `now`, and 0: it goes on since
+ * before. */
 int64_t pb_torch_eval_resumed(int64_t now);
 /* A call of an evaluation ended: it began then, with the wait for its batch. */
 int64_t pb_torch_eval_ended(int64_t begun);
@@ -277,7 +280,8 @@ void pb_torch_backward_forget(void);
 uint64_t pb_torch_backward_number(void);
 /* A call that began at that number has ended. */
 void pb_torch_backward_span(uint32_t place, uint64_t entry, int32_t tid);
-/* A forward pass inside a node of the backward: its time is not the node's. Returns its number for the end. */
+/* A forward pass inside a node of the backward: its time is not the node's. Returns its number for the
+ * end. */
 uint32_t pb_torch_backward_inside(int64_t now);
 void pb_torch_backward_nests(void); /* a backward runs inside a node */
 void pb_torch_backward_inside_ended(uint32_t number, int64_t now);

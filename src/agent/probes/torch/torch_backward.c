@@ -241,8 +241,8 @@ void pb_torch_backward_inside_ended(uint32_t at, int64_t now)
         __atomic_store_n(&nodes[at].ended, now, __ATOMIC_RELEASE);
 }
 
-/* Nodes run inside others where a forward pass or another backward runs in a backward (checkpoints): time counts
- * once, for the innermost. Nodes are in the order of their begins. */
+/* Nodes run inside others where a forward pass or another backward runs in a backward (checkpoints): time
+ * counts once, for the innermost. Nodes are in the order of their begins. */
 static void take_out_inner(uint32_t n)
 {
     static uint32_t around[NODES]; /* by node: the one it is in, + 1 */

@@ -1,13 +1,14 @@
 /* torch_eval: evaluations of a training, and where the step after one begins.
  *
- * A call is part of an evaluation if autograd does not record it, nothing of the next step has run yet, and either its
- * module is one of the training that eval() was called on, or a second batch was taken from a data loader without a
- * forward pass that is recorded: other modules are evaluated too (an average of the weights), but a teacher's call
- * before that of its student is a part of the step. A call that is recorded is of an evaluation if its module was
- * trained in train() and is in eval() now.
+ * A call is part of an evaluation if autograd does not record it, nothing of the next step has run yet, and
+ * either its module is one of the training that eval() was called on, or a second batch was taken from a data
+ * loader without a forward pass that is recorded: other modules are evaluated too (an average of the
+ * weights), but a teacher's call before that of its student is a part of the step. A call that is recorded is
+ * of an evaluation if its module was trained in train() and is in eval() now.
  *
- * A step begins where the one before it ended. After an evaluation, and in a new epoch, it begins with the wait for
- * its first batch: neither the metrics of an evaluation nor the start of workers are a part of it. */
+ * A step begins where the one before it ended. After an evaluation, and in a new epoch, it begins with the
+ * wait for its first batch: neither the metrics of an evaluation nor the start of workers are a part of
+ * it. */
 #include "agent/probes/torch/torch.h"
 
 #include <string.h>

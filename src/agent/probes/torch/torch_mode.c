@@ -1,8 +1,8 @@
-/* torch_mode: what a call of a module is part of: whether autograd records it, whether a backward runs around it,
- * whether the module is in training, and which module is within wrappers such as DistributedDataParallel.
+/* torch_mode: what a call of a module is part of: whether autograd records it, whether a backward runs around
+ * it, whether the module is in training, and which module is within wrappers such as DistributedDataParallel.
  *
- * The first two are words of the thread in torch's own libraries, read by plain functions of C++ that take nothing
- * and return a number. Fields of modules are read from their dicts: no code of the program runs. */
+ * The first two are words of the thread in torch's own libraries, read by plain functions of C++ that take
+ * nothing and return a number. Fields of modules are read from their dicts: no code of the program runs. */
 #include "agent/module/module.h"
 #include "agent/probes/torch/torch.h"
 #include "agent/python/imported.h"
@@ -58,7 +58,8 @@ int pb_torch_trains(const struct pb_python *py, pb_pyobject *module)
 
 /* --- wrappers -------------------------------------------------------------------------------------- */
 
-/* A class whose name begins so keeps the program's module under that name; `then`: under that one within it. */
+/* A class whose name begins so keeps the program's module under that name; `then`: under that one within
+ * it. */
 static const struct {
     const char *class, *child, *then;
 } wrappers[] = {

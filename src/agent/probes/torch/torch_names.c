@@ -370,8 +370,9 @@ static pb_pyobject *list_children(const struct pb_python *py, pb_pyobject *modul
     return pairs;
 }
 
-/* Gives names to all modules under this one. `path` is its own, and unchanged on return. What is within a wrapper has
- * the path of the wrapper; wrapped: the name of the child that this one is around, NULL: it may be a wrapper. */
+/* Gives names to all modules under this one. `path` is its own, and unchanged on return. What is within a
+ * wrapper has the path of the wrapper; wrapped: the name of the child that this one is around, NULL: it
+ * may be a wrapper. */
 static void walk(const struct pb_python *py, pb_pyobject *module, char *path, const char *model,
                  const char *wrapped, int deep)
 {

@@ -1,11 +1,12 @@
 /* torch_step: the phases of a step, and where one ends and the next begins.
  *
- * A step ends when an optimizer has stepped. With several optimizers (a GAN) the one seen first counts, until
- * it does not step any more. Backwards without a step between them are micro-batches of one step. If nobody tells of
- * optimizers (Keras has its own), each backward is a step, which ends where the next batch or forward pass begins. If
- * a program runs modules and neither backward nor an optimizer, each outermost call has a row, in any thread. Phases
- * are those of the thread that runs the steps; the first step begins where the first seen one ends. Evaluations are
- * no part of a step (torch_eval.c), nor are forward passes inside a backward. */
+ * A step ends when an optimizer has stepped. With several optimizers (a GAN) the one seen first counts,
+ * until it does not step any more. Backwards without a step between them are micro-batches of one step. If
+ * nobody tells of optimizers (Keras has its own), each backward is a step, which ends where the next batch
+ * or forward pass begins. If a program runs modules and neither backward nor an optimizer, each outermost
+ * call has a row, in any thread. Phases are those of the thread that runs the steps; the first step begins
+ * where the first seen one ends. Evaluations are no part of a step (torch_eval.c), nor are forward passes
+ * inside a backward. */
 #include "agent/core/thread.h"
 #include "agent/probes/torch/torch.h"
 #include "table/clock.h"
@@ -374,7 +375,8 @@ static void leave_backward_out(void)
     pb_torch.exact = 0;
 }
 
-/* A backward in the closure of an optimizer: the optimizer's own work, on the CPU and on the GPU, begins after it. */
+/* A backward in the closure of an optimizer: the optimizer's own work, on the CPU and on the GPU, begins
+ * after it. */
 static void ended_in_closure(const struct pb_python *py, int64_t took, int64_t ended)
 {
     s.optimizer_inside += took;
