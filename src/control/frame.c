@@ -89,6 +89,20 @@ int pb_field_find(const struct pb_frame *frame, uint16_t tag, struct pb_field *r
     return r < 0 ? r : -ENOENT;
 }
 
+int pb_field_text(const struct pb_frame *frame, uint16_t tag, char *ret, size_t size)
+{
+    struct pb_field field;
+
+    int r = pb_field_find(frame, tag, &field);
+    if (r < 0)
+        return r;
+    if (field.size >= size)
+        return -EMSGSIZE;
+    memcpy(ret, field.data, field.size);
+    ret[field.size] = '\0';
+    return 0;
+}
+
 uint64_t pb_field_u64(const struct pb_frame *frame, uint16_t tag, uint64_t fallback)
 {
     struct pb_field field;

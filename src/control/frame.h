@@ -41,6 +41,9 @@ int pb_field_next(const struct pb_frame *frame, size_t *at, struct pb_field *ret
 /* The first field with that tag: 0, -ENOENT, or -EBADMSG. */
 int pb_field_find(const struct pb_frame *frame, uint16_t tag, struct pb_field *ret);
 
+/* The same as a C string in ret, which NULs in it end early; also -EMSGSIZE. */
+int pb_field_text(const struct pb_frame *frame, uint16_t tag, char *ret, size_t size);
+
 /* The same as a number of up to 8 bytes; fallback when the field is missing or malformed. */
 uint64_t pb_field_u64(const struct pb_frame *frame, uint16_t tag, uint64_t fallback);
 

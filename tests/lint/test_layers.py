@@ -77,6 +77,36 @@ def test_an_include_upwards_is_noticed(path, include):
     assert list(wrong_includes(Path(path), f'#include "{include}"\n')) == [include]
 
 
+# The agent's rooms (src/agent/README.md). python/ makes functions of module/'s; about.c writes down the version.
+AGENT_ROOMS = {"core": {"core"}, "python": {"core", "python", "module"}, "module": {"core", "python", "module"},
+               "channel": {"core", "python", "module", "channel"}, "crash": {"core", "python", "module", "crash"},
+               "probes": {"core", "python", "module", "crash", "probes"}}
+AGENT_EXCEPTIONS = {("src/agent/core/about.c", "agent/python/python.h")}
+
+
+def agent_trespasses(path, content):
+    for name in INCLUDE.findall(content):
+        if name.startswith("agent/") and name.split("/")[1] not in AGENT_ROOMS[path.parts[2]]:
+            yield name
+
+
+def test_a_room_of_the_agent_includes_the_rooms_below_it():
+    sources = [path for path in files("src/agent/*.c", "src/agent/*.h") if str(path) != "src/agent/parts.c"]
+    assert sources
+    wrong = {(str(path), name) for path in sources for name in agent_trespasses(path, text(path))}
+    assert wrong == AGENT_EXCEPTIONS
+    assert list(agent_trespasses(Path("src/agent/core/server.c"), '#include "agent/python/job.h"\n'))
+
+
+def test_a_room_of_the_agent_fits_on_a_page():
+    rooms = {path.parent for path in files("src/agent/*.c", "src/agent/*.h")}
+    full = {str(room): len(list((TOP / room).glob("*.[ch]"))) for room in rooms}
+    assert {room: count for room, count in full.items() if count > 40} == {}
+    # a probe's folder is described by its parent's page
+    assert {str(room) for room in rooms if not (TOP / room / "README.md").exists()} == {
+        "src/agent/probes/allocations", "src/agent/probes/torch"}
+
+
 def doubled_types(sources):
     """The types of ours that are defined in two places."""
     found = {}

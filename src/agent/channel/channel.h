@@ -24,6 +24,9 @@
 #define PB_CHANNEL_LISTENERS 4
 #define PB_CHANNEL_POLLED    (PB_CHANNELS + PB_CHANNEL_LISTENERS)
 
+struct pb_part;
+extern const struct pb_part pb_part_channels; /* channel_requests.c */
+
 /* Sets the thread function for channels; its argument is the channel's number. Call before any is opened. */
 void pb_channels_begin(void *(*thread)(void *));
 

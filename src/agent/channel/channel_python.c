@@ -285,3 +285,25 @@ void *pb_channel_interrupter(void *argument)
         pb_leave(&py, &entry);
     return NULL;
 }
+
+/* ending(): for atexit. */
+static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)self;
+    (void)unused;
+
+    /* atexit runs with no Python function below it. If there is one, the program calls its exit functions
+     * itself (atexit._run_exitfuncs) and goes on. */
+    if (!py->eval_frame()) {
+        pb_channels_close("the program ends");
+        pb_enter_end(py);
+    }
+    py->incref(py->none);
+    return py->none;
+}
+
+struct pb_py_method pb_channel_methods[] = {
+    {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
+    {0},
+};

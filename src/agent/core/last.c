@@ -6,7 +6,6 @@
 #include "agent/core/spawn.h"
 #include "agent/core/thread.h"
 #include "agent/core/wake.h"
-#include "agent/python/job.h"
 #include "control/listing.h"
 
 #include <fcntl.h>
@@ -96,7 +95,6 @@ static void cannot_start(void *unused, int error)
 
 void pb_last_end(uint32_t starter)
 {
-    pb_job_disown(0);
     pb_wake_stop();
     if (pb_spawn(be_last, cannot_start, NULL) < 0)
         exit(0);

@@ -3,11 +3,10 @@
  * pb_agent_start is called in a borrowed thread of the target, so it only starts a thread, which stays in the
  * program's descriptor table to start others there (spawn.h) and first starts the resident thread. The
  * resident thread leaves the table (fds.h), sets up the run directory, the tables and the control socket,
- * serves clients, and calls the probes (probes/) when they are due, until a client asks it to detach. It
+ * serves clients, and gives each part (part.h) its turn, until a client asks it to detach. It
  * never takes the GIL and never waits for a client: it answers whatever Python does. Its progress is in the
  * status struct, whose address the entry point returns. fork waits for nothing here: its child resets the
  * state. */
-#include "agent/channel/channel.h"
 #include "agent/core/agent.h"
 #include "agent/core/clock.h"
 #include "agent/core/fds.h"
@@ -16,21 +15,11 @@
 #include "agent/core/futex.h"
 #include "agent/core/last.h"
 #include "agent/core/lock.h"
+#include "agent/core/part.h"
 #include "agent/core/recorder.h"
 #include "agent/core/spawn.h"
 #include "agent/core/thread.h"
 #include "agent/core/wake.h"
-#include "agent/crash/crash.h"
-#include "agent/crash/hang.h"
-#include "agent/module/live.h"
-#include "agent/module/module.h"
-#include "agent/module/trace_table.h"
-#include "agent/probes/probes.h"
-#include "agent/python/embed.h"
-#include "agent/python/enter.h"
-#include "agent/python/halt.h"
-#include "agent/python/job.h"
-#include "agent/python/prompt.h"
 #include "control/message.h"
 #include "control/status.h"
 #include "table/arena.h"
@@ -54,6 +43,8 @@
 #define COPY_NS (150 * PB_NS_PER_MS)
 #define MORE_NS (20 * PB_NS_PER_MS)
 
+#define LONGEST_MS 1000 /* that the resident thread waits, whatever its parts say */
+
 /* A child of fork finds it open or closed, never in between. */
 static struct pb_arena *current_arena;
 /* Retired arenas in which a thread still held a row: released later. Used by the resident thread only. */
@@ -71,8 +62,7 @@ static void set_state(enum pb_agent_state state)
     __atomic_store_n(&pb_agent_status.state, state, __ATOMIC_RELEASE);
 }
 
-/* The value of "name=value" among the lines of the options, copied to ret; "" if it is missing. */
-static const char *read_option(const char *name, char *ret, size_t size)
+const char *pb_agent_option(const char *name, char *ret, size_t size)
 {
     size_t n = strlen(name);
 
@@ -95,11 +85,7 @@ static int open_tables(struct pb_agent *a, char *why, size_t why_size)
     if (r < 0) {
         snprintf(why, why_size, "no room for the tables in %s: %s", in_dir ? a->run.dir : "memory",
                  strerror(-r));
-        return r;
     }
-    r = pb_probes_begin(pb_probe_list, a->arena, why, why_size);
-    if (r == 0) /* a probe that the settings want and that cannot start does not keep others from starting */
-        pb_probes_configure(&a->settings, NULL, why, why_size);
     return r;
 }
 
@@ -184,37 +170,51 @@ static int start_serving(struct pb_agent *a, char *why, size_t why_size)
     return 0;
 }
 
-_Static_assert(PB_SERVER_OTHERS == PB_CHANNEL_POLLED, "room for all that channels wait for");
+static int begin_parts(struct pb_agent *a, char *why, size_t why_size)
+{
+    int r = 0;
+
+    for (int i = 0; pb_parts[i] && r == 0; i++)
+        if (pb_parts[i]->begin)
+            r = pb_parts[i]->begin(a, why, why_size);
+    return r;
+}
+
+static void end_parts(struct pb_agent *a)
+{
+    for (int i = 0; pb_parts[i]; i++)
+        if (pb_parts[i]->end)
+            pb_parts[i]->end(a);
+}
 
 static int set_up(struct pb_agent *a, char *why, size_t why_size)
 {
-    char dir[192], value[64], host_pid[16], python_dir[256];
+    char dir[192], value[64], host_pid[16];
     struct pb_block environment;
 
     hide_our_path();
     pb_file_slurp("/proc/self/environ", &environment);
     pb_settings_init(&a->settings, environment.data, environment.size);
     pb_block_done(&environment);
-    if (read_option("max_memory", value, sizeof(value))[0] &&
+    if (pb_agent_option("max_memory", value, sizeof(value))[0] &&
         pb_settings_set(&a->settings, pb_setting_info[PB_SET_MAX_MEMORY].name, value, why, why_size) < 0)
         return -EINVAL;
-    pb_crash_set_secrets(a->settings.at[PB_SET_REDACT].text);
-    pb_embed_override(read_option("python_dir", python_dir, sizeof(python_dir)));
-    read_option("program", pb_embed_program, sizeof(pb_embed_program));
 
     const struct pb_run_options how = {
-        .dir = read_option("dir", dir, sizeof(dir))[0] ? dir : NULL,
+        .dir = pb_agent_option("dir", dir, sizeof(dir))[0] ? dir : NULL,
         .settings = &a->settings,
-        .host_pid = read_option("host_pid", host_pid, sizeof(host_pid)),
+        .host_pid = pb_agent_option("host_pid", host_pid, sizeof(host_pid)),
     };
     int r = pb_run_open(&how, &a->run, why, why_size);
     if (r < 0)
         return r;
     r = open_tables(a, why, why_size);
     if (r == 0)
+        r = begin_parts(a, why, why_size);
+    if (r == 0)
         r = start_serving(a, why, why_size);
     if (r < 0) {
-        pb_probes_end();
+        end_parts(a);
         close_tables(a);
         pb_run_remove(&a->run);
         pb_run_close(&a->run);
@@ -225,30 +225,58 @@ static int set_up(struct pb_agent *a, char *why, size_t why_size)
 static void client_gone(void *owner, pb_client_id client)
 {
     (void)owner;
-    pb_job_disown(client);
-    pb_channel_gone(client);
-    pb_crash_keeper_gone(client);
-    pb_hang_keeper_gone(client);
+    for (int i = 0; pb_parts[i]; i++)
+        if (pb_parts[i]->gone)
+            pb_parts[i]->gone(client);
 }
 
 static int client_busy(void *owner, pb_client_id client)
 {
+    int busy = 0;
     (void)owner;
-    return pb_job_runs(client) || pb_channel_is(client) || pb_crash_is_keeper(client) ||
-           pb_hang_is_keeper(client);
+
+    for (int i = 0; pb_parts[i] && !busy; i++)
+        busy = pb_parts[i]->busy && pb_parts[i]->busy(client);
+    return busy;
+}
+
+/* Gives each part its turn. Returns for how many ms none has anything to do, at most LONGEST_MS. */
+static int take_turns(struct pb_agent *a, uint64_t now)
+{
+    int wait = LONGEST_MS;
+
+    for (int i = 0; pb_parts[i]; i++)
+        if (pb_parts[i]->after_poll)
+            pb_parts[i]->after_poll(a);
+    for (int i = 0; pb_parts[i]; i++) {
+        int ms = pb_parts[i]->turn ? pb_parts[i]->turn(a, now) : -1;
+        wait = ms >= 0 && ms < wait ? ms : wait;
+    }
+    for (int i = 0; pb_parts[i]; i++)
+        if (pb_parts[i]->before_poll)
+            pb_parts[i]->before_poll(a);
+    return wait;
+}
+
+/* Returns how many ms there are until the next copy. */
+static int tend_tables(struct pb_agent *a, uint64_t now)
+{
+    pb_arena_tend(a->arena);
+    release_retired();
+    if (now >= a->copy_ns)
+        a->copy_ns = now + (pb_arena_mirror(a->arena) > 0 ? MORE_NS : COPY_NS);
+    return (int)((a->copy_ns - now) / PB_NS_PER_MS) + 1;
 }
 
 /* Returns when a client asked to detach, or when the program has closed or replaced a descriptor of ours:
  * then no client can connect. 1: no thread of the program is left. */
 static int serve_clients(struct pb_agent *a)
 {
-    uint64_t next_tick = pb_now_ns(), next_copy = next_tick;
-
+    a->copy_ns = pb_now_ns();
     a->server.handle = pb_agent_request;
     a->server.gone = client_gone;
     a->server.busy = client_busy;
     a->server.owner = a;
-    pb_channels_begin(pb_channel_thread);
     for (;;) {
         uint64_t now = pb_now_ns();
         if (!pb_fds_ours())
@@ -258,22 +286,8 @@ static int serve_clients(struct pb_agent *a)
         pb_wake_drain();
         if (pb_server_deal(&a->server) < 0 || a->detach)
             return 0;
-        pb_channel_deal(a->server.others);
-        pb_crash_turn(a);
-        if (pb_probes_tick(now, &next_tick) > 0)
-            next_copy = now;
-        pb_hang_turn(a);
-        pb_arena_tend(a->arena);
-        release_retired();
-        int jobs = pb_job_turn(&a->server), channels = pb_channel_turn(&a->server), due = pb_prompt_turn(now);
-        pb_channel_poll(a->server.others);
-        if (now >= next_copy)
-            next_copy = now + (pb_arena_mirror(a->arena) > 0 ? MORE_NS : COPY_NS);
-        uint64_t next = next_tick < next_copy ? next_tick : next_copy;
-        int wait = (int)((next - now) / PB_NS_PER_MS) + 1;
-        wait = jobs >= 0 && jobs < wait ? jobs : wait;
-        wait = due >= 0 && due < wait ? due : wait;
-        pb_server_wait(&a->server, channels >= 0 && channels < wait ? channels : wait);
+        int wait = take_turns(a, now), copy = tend_tables(a, now);
+        pb_server_wait(&a->server, copy < wait ? copy : wait);
     }
 }
 
@@ -281,16 +295,8 @@ static int serve_clients(struct pb_agent *a)
  * begin, and before its connection is closed. */
 static void tear_down(struct pb_agent *a)
 {
-    pb_crash_end(a);
-    pb_hang_end(a);
-    pb_job_disown(0);
-    pb_channels_end(&a->server, "the agent was detached");
-    pb_prompt_detach();
-    pb_halt_detach();
-    pb_job_release_python();
+    end_parts(a);
     pb_wake_stop();
-    pb_torch_end_blocks();
-    pb_probes_end();
     close_tables(a); /* copies what is left into the directory */
     pb_run_end(&a->run);
     pb_agent_status.run_dir[0] = pb_agent_status.abstract[0] = '\0';
@@ -333,9 +339,14 @@ static void *resident(void *starter)
         r = set_up(&agent, why, sizeof(why));
     if (r == 0) {
         publish(&agent);
-        pb_live_begin();
+        for (int i = 0; pb_parts[i]; i++)
+            if (pb_parts[i]->ready)
+                pb_parts[i]->ready(&agent);
         if (serve_clients(&agent)) {
             pb_arena_mirror(agent.arena); /* its files stay, as those of any process that ends */
+            for (int i = 0; pb_parts[i]; i++)
+                if (pb_parts[i]->abandon)
+                    pb_parts[i]->abandon();
             pb_last_end((uint32_t)(uintptr_t)starter);
             return NULL;
         }
@@ -359,23 +370,14 @@ static void in_forked_child(void)
         pb_arena_close_fds(arena); /* which it has only if the table is the program's */
     }
     pb_recorder_forget();
-    pb_trace_forget_ids();
-    pb_calls_forget();
-    pb_prompt_forget();
     pb_fds_forget();
     pb_locks_forget();
     pb_threads_forget();
     pb_spawn_forget();
     pb_fork_gate_forget();
-    pb_enter_forget();
-    pb_module_forked();
-    pb_job_forget_all();
-    pb_channels_forget();
-    pb_crash_forget();
-    pb_crash_forget_keeper();
-    pb_hang_forget();
-    pb_halt_forget();
-    pb_probes_forget();
+    for (int i = 0; pb_parts[i]; i++)
+        if (pb_parts[i]->forget)
+            pb_parts[i]->forget();
     memset(retired, 0, sizeof(retired));
     residents = 0;
     pb_agent_status.door_fd = pb_agent_status.arena_fd = -1;

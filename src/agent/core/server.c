@@ -389,6 +389,16 @@ int pb_server_send_done(struct pb_server *s, pb_client_id client, uint32_t reque
     return send_short(s, client, &w, PB_MSG_DONE, request);
 }
 
+int pb_server_send_value(struct pb_server *s, pb_client_id client, uint32_t request, uint64_t value)
+{
+    uint8_t buf[64];
+    struct pb_frame_writer w;
+
+    pb_frame_begin(&w, buf, sizeof(buf));
+    pb_frame_put_u64(&w, PB_TAG_VALUE, value);
+    return send_short(s, client, &w, PB_MSG_DONE, request);
+}
+
 /* Sends as much of the frame as possible, with the descriptor beside its first byte. */
 static ssize_t send_with_fd(int to, const uint8_t *frame, size_t size, int fd)
 {

@@ -78,6 +78,7 @@ int pb_server_send(struct pb_server *s, pb_client_id client, const void *frame, 
 int pb_server_send_error(struct pb_server *s, pb_client_id client, uint32_t request, int error,
                          const char *text);
 int pb_server_send_done(struct pb_server *s, pb_client_id client, uint32_t request, int status);
+int pb_server_send_value(struct pb_server *s, pb_client_id client, uint32_t request, uint64_t value);
 
 /* Closes the client once its queued replies are sent, at the latest after that time. Anything it sends
  * meanwhile is ignored. */

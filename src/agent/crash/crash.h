@@ -20,6 +20,7 @@
 #define PB_CRASH_SURVIVED_MS 3000
 
 struct pb_agent;
+struct pb_part;
 
 /* The cause of death of a thread, for the keeper. */
 struct pb_crash {
@@ -53,16 +54,7 @@ void pb_crash_forget(void);
 /* --- the keeper: crash_keep.c. The resident thread's --- */
 
 struct pb_frame;
-/* PB_MSG_CRASH. */
-void pb_crash_request(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame);
-/* Tells the keeper of a crash; updates the copy of the tables if a thread waits for that. */
-void pb_crash_turn(struct pb_agent *agent);
-int pb_crash_is_keeper(pb_client_id client);
-void pb_crash_keeper_gone(pb_client_id client);
-/* In a child of fork. */
-void pb_crash_forget_keeper(void);
-/* At detach. */
-void pb_crash_end(struct pb_agent *agent);
+extern const struct pb_part pb_part_crash;
 
 /* From any thread: waits until all rows committed before are in the copy that outlives the process, at most
  * that long. Without the GIL. */

@@ -2,6 +2,7 @@
 #include "agent/core/agent.h"
 #include "agent/core/clock.h"
 #include "agent/core/futex.h"
+#include "agent/core/part.h"
 #include "agent/core/recorder.h"
 #include "agent/core/wake.h"
 #include "agent/crash/crash.h"
@@ -185,10 +186,10 @@ static int take_keeper(struct pb_agent *agent, struct pb_server_client *c, const
     return pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_OUTPUT, frame->id));
 }
 
-void pb_crash_request(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+static void answer_request(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
 {
     uint64_t mode = pb_field_u64(frame, PB_TAG_MODE, PB_CRASH_STOP);
-    int is_keeper = pb_crash_is_keeper(c->id);
+    int from_keeper = keeper != 0 && keeper == c->id;
     pb_client_id id = c->id;
     int r = 0;
 
@@ -199,7 +200,7 @@ void pb_crash_request(struct pb_agent *agent, struct pb_server_client *c, const 
         pb_crash_disarm();
         dismiss_keeper(agent);
         pb_server_send_done(&agent->server, id, frame->id, was);
-    } else if (!is_keeper) {
+    } else if (!from_keeper) {
         r = -EPERM;
     } else if (mode == PB_CRASH_SIGNAL) { /* rows are not answered */
         add_signal(frame);
@@ -243,10 +244,12 @@ static void watch_survivor(void)
     }
 }
 
-void pb_crash_turn(struct pb_agent *agent)
+/* Tells the keeper of a crash; updates the copy of the tables if a thread waits for that. */
+static int turn(struct pb_agent *agent, uint64_t now)
 {
     uint32_t wanted = __atomic_load_n(&copies_wanted, __ATOMIC_ACQUIRE);
     struct pb_crash crash;
+    (void)now;
 
     if (pb_crash_take(&crash))
         tell_keeper(agent, &crash);
@@ -256,27 +259,45 @@ void pb_crash_turn(struct pb_agent *agent)
         __atomic_store_n(&copies_made, wanted, __ATOMIC_RELEASE);
         pb_futex_wake(&copies_made);
     }
+    return -1;
 }
 
-int pb_crash_is_keeper(pb_client_id client)
+static int is_keeper(pb_client_id client)
 {
     return keeper != 0 && keeper == client;
 }
 
-void pb_crash_keeper_gone(pb_client_id client)
+static void keeper_gone(pb_client_id client)
 {
-    if (!pb_crash_is_keeper(client))
+    if (!is_keeper(client))
         return;
     keeper = 0;
     pb_crash_disarm();
 }
 
-void pb_crash_forget_keeper(void)
+static int configure(struct pb_agent *agent, const char *changed, char *why, size_t why_size)
 {
-    keeper = 0;
+    (void)changed;
+    (void)why;
+    (void)why_size;
+    pb_crash_set_secrets(agent->settings.at[PB_SET_REDACT].text);
+    return 0;
 }
 
-void pb_crash_end(struct pb_agent *agent)
+static int begin(struct pb_agent *agent, char *why, size_t why_size)
+{
+    return configure(agent, NULL, why, why_size);
+}
+
+static int request(struct pb_agent *agent, struct pb_server_client *client, const struct pb_frame *frame)
+{
+    if (frame->type != PB_MSG_CRASH)
+        return 0;
+    answer_request(agent, client, frame);
+    return 1;
+}
+
+static void end(struct pb_agent *agent)
 {
     pb_crash_disarm();
     dismiss_keeper(agent);
@@ -284,6 +305,23 @@ void pb_crash_end(struct pb_agent *agent)
     __atomic_store_n(&copies_made, __atomic_load_n(&copies_wanted, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
     pb_futex_wake(&copies_made);
 }
+
+static void forget(void)
+{
+    pb_crash_forget();
+    keeper = 0;
+}
+
+const struct pb_part pb_part_crash = {
+    .begin = begin,
+    .turn = turn,
+    .request = request,
+    .busy = is_keeper,
+    .gone = keeper_gone,
+    .configure = configure,
+    .end = end,
+    .forget = forget,
+};
 
 void pb_crash_keep_rows(unsigned timeout_ms)
 {

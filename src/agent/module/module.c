@@ -1,14 +1,15 @@
 /* module: see module.h. */
 #include "agent/module/module.h"
 
-#include "agent/channel/channel.h"
 #include "agent/core/agent.h"
 #include "agent/core/clock.h"
+#include "agent/core/part.h"
 #include "agent/core/recorder.h"
 #include "agent/module/live.h"
-#include "agent/probes/torch/torch.h"
+#include "agent/module/trace_table.h"
 #include "agent/python/embed.h"
 #include "agent/python/enter.h"
+#include "agent/python/job.h"
 #include "control/status.h"
 #include "table/names.h"
 
@@ -107,7 +108,7 @@ static pb_pyobject *part(pb_pyobject *self, pb_pyobject *name)
     const char *text = py->utf8_of(name);
     (void)self;
 
-    pb_pyobject *module = text ? pb_torch_load_part(py, text) : NULL;
+    pb_pyobject *module = text ? pb_job_load(py, text) : NULL;
     if (!module && text)
         py->err_set_object(*py->import_error, name);
     return module;
@@ -204,23 +205,6 @@ static pb_pyobject *tell_registered(pb_pyobject *self, pb_pyobject *args)
     return py->none;
 }
 
-/* ending(): for atexit. */
-static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
-{
-    const struct pb_python *py = pb_python_here();
-    (void)self;
-    (void)unused;
-
-    /* atexit runs with no Python function below it. If there is one, the program calls its exit functions
-     * itself (atexit._run_exitfuncs) and goes on. */
-    if (!py->eval_frame()) {
-        pb_channels_close("the program ends");
-        pb_enter_end(py);
-    }
-    py->incref(py->none);
-    return py->none;
-}
-
 /* left_behind(ident): see pb_enter_left_behind. */
 static pb_pyobject *left_behind(pb_pyobject *self, pb_pyobject *ident)
 {
@@ -245,17 +229,26 @@ static int call_after_fork(void *unused)
     return 0;
 }
 
-void pb_module_forked(void)
+static void begin_tables(struct pb_agent *agent)
+{
+    (void)agent;
+    pb_live_begin();
+}
+
+static void forget(void)
 {
     struct pb_python py;
 
-    if (pb_python_known(&py) == 0 && py.minor == 6)
+    pb_trace_forget_ids();
+    pb_calls_forget();
+    if (pb_python_known(&py) == 0 && py.minor == 6) /* it has no hook for fork */
         py.add_pending_call(call_after_fork, NULL);
 }
 
+const struct pb_part pb_part_module = {.ready = begin_tables, .forget = forget};
+
 static struct pb_py_method own_methods[] = {
     {"left_behind", (pb_py_function)left_behind, PB_METH_O, NULL},
-    {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
     {"is_name", (pb_py_function)is_name, PB_METH_VARARGS, NULL},
     {"tell_registered", (pb_py_function)tell_registered, PB_METH_VARARGS, NULL},
     {"part", (pb_py_function)part, PB_METH_O, NULL},
@@ -267,10 +260,10 @@ static struct pb_py_method own_methods[] = {
 };
 
 static struct pb_py_method *const all_methods[] = {
-    own_methods,          pb_apart_methods, pb_job_methods,   pb_prompt_methods, pb_table_methods,
-    pb_own_table_methods, pb_span_methods,  pb_log_methods,   pb_crash_methods,  pb_call_methods,
-    pb_comm_methods,      pb_halt_methods,  pb_track_methods, pb_gpu_methods,    pb_object_methods,
-    pb_history_methods,   pb_catch_methods, pb_tensor_methods};
+    own_methods,          pb_apart_methods, pb_job_methods,    pb_prompt_methods,  pb_table_methods,
+    pb_own_table_methods, pb_span_methods,  pb_log_methods,    pb_crash_methods,   pb_call_methods,
+    pb_comm_methods,      pb_halt_methods,  pb_track_methods,  pb_gpu_methods,     pb_object_methods,
+    pb_history_methods,   pb_catch_methods, pb_tensor_methods, pb_channel_methods, pb_probe_methods};
 
 /* --- the module ------------------------------------------------------------------------------------ */
 

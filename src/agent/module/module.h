@@ -81,9 +81,8 @@ struct pb_span_seen {
 };
 void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret);
 
-/* In a forked child: makes the Python part forget imports of our threads; for Python 3.6, which has no hook
- * for fork. */
-void pb_module_forked(void);
+struct pb_part;
+extern const struct pb_part pb_part_module;
 
 /* In a forked child: no function is traced, and a lock that another thread held is free. */
 void pb_calls_forget(void);
@@ -106,3 +105,5 @@ extern struct pb_py_method pb_gpu_methods[];       /* probes/torch/torch_gpu.c *
 extern struct pb_py_method pb_history_methods[];   /* probes/allocations/allocations_cuda.c */
 extern struct pb_py_method pb_object_methods[];    /* objects.c */
 extern struct pb_py_method pb_tensor_methods[];    /* tensor_values.c */
+extern struct pb_py_method pb_channel_methods[];   /* channel_python.c */
+extern struct pb_py_method pb_probe_methods[];     /* probes/probe_requests.c */

@@ -6,7 +6,6 @@
  * fit its column is left out, and the caller is told once: a log never ends a training. */
 #include "agent/core/recorder.h"
 #include "agent/module/module.h"
-#include "agent/probes/probe.h"
 #include "agent/python/values.h"
 #include "control/tables.def"
 #include "table/names.h"
@@ -178,20 +177,6 @@ static pb_pyobject *log_values(pb_pyobject *self, pb_pyobject *const *args, long
     return py->none;
 }
 
-/* finer_memory(1 or -1): a block begins or ends in which memory is recorded in finer steps. */
-static pb_pyobject *finer_memory(pb_pyobject *self, pb_pyobject *by)
-{
-    const struct pb_python *py = pb_python_here();
-    (void)self;
-
-    long value = py->int_as(by);
-    if (py->err_occurred())
-        return NULL;
-    pb_memory_usage_block(value > 0 ? 1 : -1);
-    py->incref(py->none);
-    return py->none;
-}
-
 /* step(): the next step; step(n): this one. */
 static pb_pyobject *step(pb_pyobject *self, pb_pyobject *const *args, long nargs, pb_pyobject *names)
 {
@@ -214,7 +199,6 @@ int64_t pb_span_step(void)
 
 struct pb_py_method pb_log_methods[] = {
     {"log", (pb_py_function)log_values, PB_METH_FAST, NULL},
-    {"finer_memory", (pb_py_function)finer_memory, PB_METH_O, NULL},
     {"step", (pb_py_function)step, PB_METH_FAST, "step(n): the step that rows from now on belong to."},
     {0},
 };

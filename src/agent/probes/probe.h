@@ -39,6 +39,9 @@ struct pb_probe {
      * never. */
     int (*urgent)(void);
 
+    /* The agent detaches: called before stop, also while it is off. NULL: there is nothing else to end. */
+    void (*detach)(void);
+
     /* In a child of fork, also while it is off, since one of its threads may have been stopping it: resets
      * its state. Its threads and tables do not exist there. Async-signal-safe calls only. NULL: no state. */
     void (*forked)(void);
@@ -52,10 +55,6 @@ extern const struct pb_probe pb_probe_memory_usage, pb_probe_memory_allocations,
 /* A block of the program begins (1) or ends (-1) in which memory is recorded at shorter intervals. From any
  * thread; does not wait. */
 void pb_memory_usage_block(int by);
-
-/* Before the agent detaches: ends blocks in which collectives are recorded, and removes their kernels from
- * torch. */
-void pb_torch_end_blocks(void);
 
 /* Reads setting `name` as a duration ("500ms", "2s", "1m") within bounds. 0: found, or missing and *ret
  * unchanged; -EINVAL with a sentence in why. */

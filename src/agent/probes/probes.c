@@ -139,6 +139,9 @@ int pb_probes_end(void)
     int left = 0;
 
     for (int i = 0; probes && probes[i]; i++)
+        if (probes[i]->detach)
+            probes[i]->detach();
+    for (int i = 0; probes && probes[i]; i++)
         if (i < PB_PROBES_MAX && states[i].state != PB_PROBE_OFF)
             left += stop_probe(i, why, sizeof(why)) < 0;
     probes = NULL;

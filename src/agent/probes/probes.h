@@ -7,6 +7,9 @@
 #define PB_PROBES_MAX     32
 #define PB_PROBE_SETTINGS 128 /* length of a probe's settings, with their end */
 
+struct pb_part;
+extern const struct pb_part pb_part_probes;
+
 /* All probes; ends with NULL. */
 extern const struct pb_probe *const pb_probe_list[];
 

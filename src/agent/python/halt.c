@@ -3,6 +3,7 @@
 
 #include "agent/core/clock.h"
 #include "agent/core/futex.h"
+#include "agent/core/part.h"
 #include "agent/module/module.h"
 #include "agent/python/frames.h"
 
@@ -38,16 +39,24 @@ static void let_go(uint32_t from)
         pb_futex_wake(&word);
 }
 
-void pb_halt_detach(void)
+static void release_all(void)
 {
     let_go(__atomic_load_n(&word, __ATOMIC_ACQUIRE));
 }
 
-void pb_halt_forget(void)
+static void end(struct pb_agent *agent)
+{
+    (void)agent;
+    release_all();
+}
+
+static void forget(void)
 {
     word = 0;
     nwanted = 0;
 }
+
+const struct pb_part pb_part_halt = {.end = end, .forget = forget};
 
 static void wait_for_end(uint32_t is)
 {
@@ -200,7 +209,7 @@ static pb_pyobject *halt_end(pb_pyobject *self, pb_pyobject *unused)
     (void)self;
     (void)unused;
 
-    pb_halt_detach();
+    release_all();
     py->incref(py->none);
     return py->none;
 }

@@ -8,7 +8,5 @@
  * functions of the module. */
 #pragma once
 
-/* At detach: releases all threads. From the resident thread. */
-void pb_halt_detach(void);
-/* In a child of fork. */
-void pb_halt_forget(void);
+struct pb_part;
+extern const struct pb_part pb_part_halt;

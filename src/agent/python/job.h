@@ -23,6 +23,10 @@ struct pb_job_request {
     const char *filename;
 };
 
+/* Jobs, and what Python needs beside them (job_requests.c). */
+struct pb_part;
+extern const struct pb_part pb_part_jobs, pb_part_python;
+
 /* Has a thread started for it (spawn.h). On failure why holds a sentence: too many jobs, no memory. Later
  * failures (no Python here, no thread) are answered by pb_job_turn. */
 int pb_job_start(const struct pb_job_request *request, char *why, size_t why_size);
@@ -51,3 +55,7 @@ void pb_job_release_python(void);
  * reference, since a detach may release it meanwhile; NULL with an exception. */
 struct pb_python;
 struct pb_pyobject *pb_job_part(const struct pb_python *py);
+
+/* A module of the Python part by its name ("_gpu"), a new reference; NULL: not available. Leaves no
+ * exception. */
+struct pb_pyobject *pb_job_load(const struct pb_python *py, const char *name);

@@ -241,6 +241,20 @@ pb_pyobject *pb_job_part(const struct pb_python *py)
     return part;
 }
 
+pb_pyobject *pb_job_load(const struct pb_python *py, const char *name)
+{
+    pb_pyobject *part = pb_job_part(py), *load = part ? py->dict_get(part, "__load__") : NULL;
+    pb_pyobject *text = load ? py->str_from_utf8(name, (long)strlen(name), "strict") : NULL;
+    pb_pyobject *module = text ? py->call(load, text, (void *)NULL) : NULL;
+
+    if (text)
+        py->decref(text);
+    if (part)
+        py->decref(part);
+    py->err_clear();
+    return module;
+}
+
 #define ARGS 4
 
 /* Calls the part's function of that name with as many arguments as are given, up to ARGS; takes over no

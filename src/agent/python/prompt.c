@@ -2,6 +2,7 @@
 #include "agent/python/prompt.h"
 
 #include "agent/core/clock.h"
+#include "agent/core/part.h"
 #include "agent/core/spawn.h"
 #include "agent/core/wake.h"
 #include "agent/module/module.h"
@@ -24,8 +25,10 @@ static int in_call;          /* the main thread is in it */
  * only accessed with the GIL. */
 static pb_pyobject *to_raise, *to_raise_trace;
 
-void pb_prompt_detach(void)
+/* A paused program continues. */
+static void end(struct pb_agent *agent)
 {
+    (void)agent;
     __atomic_store_n(&due_ms, 0, __ATOMIC_RELEASE);
     __atomic_add_fetch(&detached, 1, __ATOMIC_RELEASE);
 }
@@ -388,9 +391,11 @@ static void *call_due(void *unused)
     return NULL;
 }
 
-int pb_prompt_turn(uint64_t now_ns)
+/* Has a thread of ours call the function that is due (due_at). */
+static int turn(struct pb_agent *agent, uint64_t now_ns)
 {
     uint64_t due = __atomic_load_n(&due_ms, __ATOMIC_ACQUIRE), now = now_ns / PB_NS_PER_MS;
+    (void)agent;
 
     if (!due)
         return -1;
@@ -403,10 +408,12 @@ int pb_prompt_turn(uint64_t now_ns)
     return 0;
 }
 
-void pb_prompt_forget(void)
+static void forget(void)
 {
     due_ms = 0;
 }
+
+const struct pb_part pb_part_prompt = {.turn = turn, .end = end, .forget = forget};
 
 /* due_at(ms): when shared["due"] is to be called next, as milliseconds() counts; 0: never. */
 static pb_pyobject *due_at(pb_pyobject *self, pb_pyobject *ms)

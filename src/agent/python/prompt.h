@@ -5,17 +5,9 @@
 
 #include "agent/python/python.h"
 
-#include <stdint.h>
+struct pb_part;
 
-/* The agent detaches: a paused program continues. From the resident thread. */
-void pb_prompt_detach(void);
-
-/* Has a thread of ours call the function that is due (due_at of the module). Returns for how many ms there is
- * nothing to do; -1: for ever. From the resident thread. */
-int pb_prompt_turn(uint64_t now_ns);
-
-/* In a forked child: nothing is due. */
-void pb_prompt_forget(void);
+extern const struct pb_part pb_part_prompt;
 
 /* After a call of our Python code in a thread of the program: an exception that a signal handler of the
  * program raised there is raised in the program, by the main thread, as soon as it has left our code and

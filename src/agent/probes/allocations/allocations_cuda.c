@@ -7,6 +7,7 @@
 #include "agent/module/module.h"
 #include "agent/probes/allocations/allocations.h"
 #include "agent/probes/torch/torch.h"
+#include "agent/python/job.h"
 #include "table/clock.h"
 
 #include <stdio.h>
@@ -53,7 +54,7 @@ void pb_alloc_cuda_look(const struct pb_python *py, char *why, size_t why_size)
     if (!pb_torch_gpu_is_in_use(py))
         return;
     if (!part)
-        part = pb_torch_load_part(py, "_history");
+        part = pb_job_load(py, "_history");
     pb_pyobject *told = call_part(py, "look");
     const char *text = told ? py->utf8_of(told) : "not of the GPU's allocator: its history cannot be read";
     if (text)

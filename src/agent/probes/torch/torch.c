@@ -434,7 +434,8 @@ static int stop(char *why, size_t why_size)
     return 0;
 }
 
-void pb_torch_end_blocks(void)
+/* Ends blocks in which collectives are recorded, and removes their kernels from torch. */
+static void end_blocks(void)
 {
     pb_torch_comm_end_blocks();
     if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && pb_torch_comm_told())
@@ -569,6 +570,7 @@ const struct pb_probe pb_probe_torch = {
     .start = start,
     .stop = stop,
     .tick = tick,
+    .detach = end_blocks,
     .forked = forget,
     .describe = describe,
 };

@@ -210,9 +210,6 @@ int pb_torch_comm_told(void); /* whether collectives make rows; any thread */
 /* Forgets open blocks of probing.trace("collective_ops"); any thread. */
 void pb_torch_comm_end_blocks(void);
 
-/* A module of the Python part, a new reference; NULL: not available. Leaves no exception. */
-pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name);
-
 /* torch_track.c: set is for the resident thread, with the value of probing.torch.profiling; the rest is with
  * the GIL. */
 void pb_torch_track_set(const char *setting);

@@ -339,20 +339,6 @@ static void take_observer(void)
 /* The Python part's _comm.py; kept as long as its kernels are installed, since detach drops the part. */
 static pb_pyobject *part_module;
 
-pb_pyobject *pb_torch_load_part(const struct pb_python *py, const char *name)
-{
-    pb_pyobject *part = pb_job_part(py), *load = part ? py->dict_get(part, "__load__") : NULL;
-    pb_pyobject *text = load ? py->str_from_utf8(name, (long)strlen(name), "strict") : NULL;
-    pb_pyobject *module = text ? py->call(load, text, (void *)NULL) : NULL;
-
-    if (text)
-        py->decref(text);
-    if (part)
-        py->decref(part);
-    py->err_clear();
-    return module;
-}
-
 /* Whether it returned true. */
 static int call_part(const struct pb_python *py, const char *function)
 {
@@ -374,7 +360,7 @@ static void put_kernels(const struct pb_python *py, const char *how)
         return;
     changing = 1; /* the Python part lets other threads run */
     if (!part_module)
-        part_module = pb_torch_load_part(py, "_comm");
+        part_module = pb_job_load(py, "_comm");
     if (call_part(py, how)) {
         told = 1;
         put_observer(py);

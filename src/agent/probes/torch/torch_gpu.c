@@ -10,6 +10,7 @@
 #include "agent/module/module.h"
 #include "agent/probes/torch/torch.h"
 #include "agent/python/imported.h"
+#include "agent/python/job.h"
 #include "agent/python/prompt.h"
 #include "control/tables.def"
 #include "table/clock.h"
@@ -73,7 +74,7 @@ int pb_torch_gpu_is_in_use(const struct pb_python *py)
 void pb_torch_gpu_put(const struct pb_python *py)
 {
     if (!part && pb_torch_gpu_is_in_use(py) && find_exchange(py))
-        part = pb_torch_load_part(py, "_gpu");
+        part = pb_job_load(py, "_gpu");
 }
 
 void pb_torch_gpu_take(const struct pb_python *py)

@@ -54,7 +54,7 @@ void pb_torch_track_put(const struct pb_python *py)
     forget_module(py);
     if (!list[0])
         return;
-    module = pb_torch_load_part(py, "_track");
+    module = pb_job_load(py, "_track");
     pb_pyobject *configure = module ? py->get_attr(module, "configure") : NULL;
     pb_pyobject *text = configure ? py->str_from_utf8(list, (long)strlen(list), "replace") : NULL;
     pb_pyobject *count = text ? py->call(configure, text, (void *)NULL) : NULL;
