@@ -70,6 +70,9 @@ TARGETS = [
     body("odd_arguments", gap=0.2, extra=HOOKS + ("watch-odd", "backtrace-locals")),
     # A thread that fails waits for its scene, and where that is cut off by a detach for up to half a second.
     body("fails", since=(3, 8), gap=1, only=FAILS, extra=FAILS * 3),
+    # Each round has three tools one after the other, line by line.
+    body("traced_by_others", gap=0.3, extra=(HOOKS + PLACES) * 3 + ("eval", "detach")),
+    body("gives_rows", env={"PROBING": "0"}, extra=("eval", "query-stuck", "query-waits", "query-loud") * 3 + ("detach",)),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
     body("many_threads", "500", label="500-threads"),
@@ -115,7 +118,11 @@ TARGETS = [
     Target("loader", ["{python}", TRAINING, "loader"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
     Target("modes", ["{python}", TRAINING, "modes"], modules=("torch",),
            extra=TORCH_COMES_AND_GOES + ("track", "query-norms")),
+    # torch warns of the hooks of a module whose arguments need no gradient.
+    Target("ways", ["{python}", TRAINING, "ways"], modules=("torch",), gap=0.3, env={"PYTHONWARNINGS": "ignore"},
+           extra=TORCH_COMES_AND_GOES),
     Target("ddp", ["{python}", TRAINING, "ddp"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
+    Target("ddp-static", ["{python}", TRAINING, "ddp_static"], modules=("torch",), extra=TORCH_COMES_AND_GOES),
     # The last word is the call that the main thread waits in: the one that is borrowed most.
     Target("c-waits-epoll", ["{c}/waits", "50", "0"], python=False, extra=COME_AND_GO),
     Target("c-waits-recv", ["{c}/waits", "50", "2"], python=False, extra=COME_AND_GO),
@@ -230,6 +237,9 @@ COMMAND["query-objects"] = Command("query-objects", ["query", "SELECT count(*) F
                                    status=(0, 1), runs_code=True)
 COMMAND["torch-profile"] = Command("torch-profile", ["torch", "profile", "--steps", "2", "--within", "5s", "-o",
                                                      "{out}/x.json"], status=(0, 1), injects=True, runs_code=True)
+for name, status in (("stuck", (1,)), ("waits", (0, 1)), ("loud", (1,))):
+    COMMAND["query-" + name] = Command("query-" + name, ["query", "--timeout", "1", "SELECT * FROM harm." + name],
+                                       status=status, runs_code=True)
 COMMAND["track"] = Command("track", ["track", "loss@epoch", "lr", "grad_norm"], injects=True)
 COMMAND["query-norms"] = Command("query-norms", ["query", "SELECT count(grad_norm) FROM python.modules"], status=(0, 1),
                                  runs_code=True)

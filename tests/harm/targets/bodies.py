@@ -143,6 +143,34 @@ def records():
 
 
 @body
+def gives_rows():
+    """Tables by functions of the program, one of which never returns: its query has a deadline."""
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../python"))
+    import probing
+    lock = threading.Lock()
+
+    @probing.register("stuck", namespace="harm")
+    def stuck():
+        while True:
+            time.sleep(0.01)
+
+    @probing.register("waits", namespace="harm")
+    def waits():
+        with lock:
+            return [{"i": i} for i in range(3)]
+
+    @probing.register("loud", namespace="harm")
+    def loud():
+        raise SystemExit(3)
+
+    while kit.going():
+        with lock:
+            kit.work()
+        kit.work()
+        time.sleep(0.001)
+
+
+@body
 def traces_memory():
     """tracemalloc comes and goes: the raw allocator is the program's."""
     import tracemalloc
@@ -185,6 +213,77 @@ def span_chains():
         loop.run_forever()
         loop.close()
         kit.work()
+
+
+def count_events(counts):
+    """What the tools of a debugger, a profiler and a coverage see of a call of `work`, each counting for itself."""
+    import bdb
+
+    class Debugger(bdb.Bdb):
+        def user_line(self, frame):
+            counts["lines of bdb"] += 1
+
+        def user_call(self, frame, arguments):
+            counts["calls of bdb"] += 1
+
+    def trace(frame, event, _):
+        counts["trace " + event] += 1
+        return trace
+
+    def profile(frame, event, _):
+        counts["profile " + event] += frame.f_code is kit.work.__code__
+
+    Debugger().runcall(kit.work, 40)
+    sys.settrace(trace)
+    kit.work(40)
+    sys.settrace(None)
+    sys.setprofile(profile)
+    kit.work(40)
+    sys.setprofile(None)
+
+
+def count_by_monitoring(counts, tool):
+    """The same by tools of sys.monitoring: events of one function, then of all, which are turned off where they are."""
+    monitoring, code = sys.monitoring, kit.work.__code__
+    events = monitoring.events
+
+    def counter(name, result=None):
+        def callback(seen, *_):
+            counts[name] += seen is code
+            return result
+        return callback
+
+    monitoring.use_tool_id(tool, "counts")
+    for name in ("PY_START", "PY_RETURN", "LINE", "JUMP"):
+        monitoring.register_callback(tool, getattr(events, name), counter("monitoring " + name))
+    monitoring.set_local_events(tool, code, events.PY_START | events.PY_RETURN | events.LINE | events.JUMP)
+    kit.work(40)
+    monitoring.set_local_events(tool, code, 0)
+    monitoring.set_events(tool, events.PY_START | events.PY_RETURN)
+    kit.work(40)
+    monitoring.set_events(tool, 0)
+    for name in ("PY_START", "PY_RETURN", "LINE", "JUMP"):
+        monitoring.register_callback(tool, getattr(events, name), None)
+    monitoring.free_tool_id(tool)
+
+
+@body
+def traced_by_others():
+    """A debugger, trace functions, a profile and tools of sys.monitoring of its own, which see the same in each round."""
+    from collections import Counter
+    first = None
+    while kit.going():
+        counts = Counter()
+        count_events(counts)
+        if hasattr(sys, "monitoring"):
+            for tool in (1, 2, 5):
+                count_by_monitoring(counts, tool)
+        first = first or counts
+        if counts != first:
+            kit.complain("its tools saw %s" % ", ".join("%s %d, not %d" % (name, counts[name], first[name])
+                                                        for name in sorted(set(counts) | set(first))
+                                                        if counts[name] != first[name]))
+        kit.say()
 
 
 class Watchful(type):

@@ -1,5 +1,5 @@
-"""Trainings of the harm suite: training.py loader|modes|profiled|ddp|fsdp. The losses of each epoch are those of the
-first one, bit by bit.
+"""Trainings of the harm suite: training.py loader|modes|ways|profiled|ddp|ddp_static|fsdp. The losses of each epoch are
+those of the first one, bit by bit.
 
 The first epochs run before the program is probed (kit.py), so the program is its own control.
 """
@@ -80,6 +80,62 @@ def modes():
         kit.say()
 
 
+def ways():
+    """Ways in which modules are called and gradients come about, with the hooks of the program's own: DataParallel,
+    checkpoints, a function with a backward of its own, gradients of each sample by vmap."""
+    from torch.func import functional_call, grad, vmap
+    from torch.utils.checkpoint import checkpoint
+    seen, samples = [], [Noise()[i] for i in range(16)]
+    batches = [samples[i:i + 2] for i in range(0, 16, 2)]
+    batches = [(torch.stack([x for x, _ in batch]), torch.stack([y for _, y in batch])) for batch in batches]
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen.append("backward")
+            return 2 * ctx.saved_tensors[0] * gradient
+
+    class Checkpointed(nn.Module):
+        def __init__(self, inner, reentrant):
+            super().__init__()
+            self.inner, self.reentrant = inner, reentrant
+
+        def forward(self, x):
+            x = checkpoint(self.inner, x, use_reentrant=self.reentrant)
+            x.register_hook(lambda _: seen.append("tensor"))
+            return Twice.apply(x)
+
+    def wrap(model):
+        model = nn.DataParallel(nn.Sequential(Checkpointed(model[0], False), Checkpointed(model[1], True), model[2]))
+        for module in model.modules():
+            module.register_forward_hook(lambda module, given, result: seen.append(type(module)))
+            module.register_full_backward_hook(lambda module, inner, outer: seen.append(type(module)))
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda parameter: seen.append("accumulated"))
+        return model
+
+    def of_each_sample():
+        model = nn.Linear(16, 1)
+        values = {name: value.detach() * 0 + 0.5 for name, value in model.named_parameters()}
+        loss = lambda values, x, y: nn.functional.mse_loss(functional_call(model, values, (x,)), y)  # noqa: E731
+        found = vmap(grad(loss), in_dims=(None, 0, 0))(values, *batches[0])
+        return [value.sum().item().hex() for value in found.values()]
+
+    first = None
+    while kit.going():
+        del seen[:]
+        found = epoch(batches, wrap), of_each_sample(), list(map(str, seen))
+        first = first or found
+        if found != first:
+            kit.complain("the losses, the gradients of samples or the calls of its hooks are others")
+        kit.say()
+
+
 def profiled():
     """The same in a program that has used torch's profiler: its first use starts a thread of torch's for good."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
@@ -104,6 +160,10 @@ def sharded(model):
 
 def fsdp(*words):
     ddp(*words, wrap=sharded)
+
+
+def ddp_static(*words):
+    ddp(*words, wrap=lambda model: nn.parallel.DistributedDataParallel(model, static_graph=True))
 
 
 def ddp(rank="0", store=None, wrap=nn.parallel.DistributedDataParallel):
@@ -143,4 +203,5 @@ def ddp(rank="0", store=None, wrap=nn.parallel.DistributedDataParallel):
 
 
 if __name__ == "__main__":
-    {"loader": loader, "modes": modes, "profiled": profiled, "ddp": ddp, "fsdp": fsdp}[sys.argv[1]](*sys.argv[2:])
+    {"loader": loader, "modes": modes, "profiled": profiled, "ways": ways, "ddp": ddp,
+     "ddp_static": ddp_static, "fsdp": fsdp}[sys.argv[1]](*sys.argv[2:])
