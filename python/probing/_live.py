@@ -8,12 +8,15 @@ them):
     R cell ...      a row; \\N is NULL; \\\\ \\t \\n \\0 stand for those characters; bytes are hexadecimal digits
     E name text     the function failed, and how
 """
+from _thread import get_ident
+
 from . import _by_type
 
 FILENAME = "<probing live>"
 OBJECTS = "objects "  # before the name of a table of live objects (_objects.py)
 MOST_ROWS = 100000
 MOST_BYTES = 32 << 20
+MOST_CALLS = 4  # of a function at a time: one that waits for ever must not take all threads for code
 INT64, FLOAT64, BOOL, TIMESTAMP, STRING, BYTES = 4, 10, 11, 12, 13, 14
 
 
@@ -40,7 +43,14 @@ def send(request):
     for full, (_, function, columns) in sorted(functions().items()):
         if wanted not in (full.lower(), "." + full.rpartition(".")[2].lower()):  # .name: of any schema
             continue
+        calls = _probing.shared.setdefault("registered calls", {}).setdefault(full, [])
+        if len(calls) >= MOST_CALLS and _still_run(calls):
+            request.send(1, "E\t%s\tthe function %s runs for %d queries already, and has not returned\n"
+                         % (full, _escape(name_of(function)), len(calls)))
+            continue
+        own = get_ident()
         try:
+            calls.append(own)
             text = _table(full, function, columns)
         except _probing.shared["interrupt"]:  # by the agent: the query's time is over
             request.send(1, "E\t%s\tthe function %s did not return in time\n" % (full, _escape(name_of(function))))
@@ -50,7 +60,19 @@ def send(request):
 
             raised = _by_type.name_of(type(error)), _by_type.message_of(error, describe_value)
             text = "E\t%s\tthe function %s raised %s\n" % (full, _escape(name_of(function)), _escape(": ".join(filter(None, raised))))
+        finally:
+            if own in calls:
+                calls.remove(own)
         request.send(1, text)
+
+
+def _still_run(calls):
+    """Whether so many still do. An interrupt may have kept a thread from taking itself out of the list; it is out when it has ended."""
+    from ._helpers import all_threads
+
+    there = {ident for ident, _ in all_threads()} - {get_ident()}
+    calls[:] = [ident for ident in calls if ident in there]
+    return len(calls) >= MOST_CALLS
 
 
 def _table(full, function, columns):

@@ -376,6 +376,30 @@ def test_a_function_gives_rows_at_the_moment_of_a_query():
         assert jobs.probe("-t", job.pid, "eval", "1 + 1").stdout == "2\n"
 
 
+WAITS = HEAD + """
+import threading, time
+go = threading.Event()
+@probing.register("waits", namespace="loader")
+def waits():
+    go.wait()
+    return [{"n": 1}]
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_a_function_that_waits_for_ever_leaves_room_for_other_code():
+    with jobs.python(WAITS, interpreter=interpreters.INTERPRETERS[-1]) as job:
+        ask = lambda: jobs.probe("-t", job.pid, "query", "--timeout", "300ms", "SELECT * FROM loader.waits")
+        says = [ask().stderr for _ in range(10)]
+        assert all("runs for 4 queries already, and has not returned" in text for text in says[4:]), says
+        assert jobs.probe("-t", job.pid, "eval", "1+1").stdout == "2\n"
+        assert jobs.probe("-t", job.pid, "eval", "go.set()").returncode == 0
+        jobs.wait_until(lambda: ask().returncode == 0, what="the function to be called again")
+
+
+
 COUNTED = HEAD + """
 import time
 calls = {"queue": 0, "other": 0, "one": 0}
