@@ -72,7 +72,8 @@ TARGETS = [
     body("fails", since=(3, 8), gap=1, only=FAILS, extra=FAILS * 3),
     # Each round has three tools one after the other, line by line.
     body("traced_by_others", gap=0.3, extra=(HOOKS + PLACES) * 3 + ("eval", "detach")),
-    body("gives_rows", env={"PROBING": "0"}, extra=("eval", "query-stuck", "query-waits", "query-loud") * 3 + ("detach",)),
+    body("gives_rows", env={"PROBING": "0"},
+         extra=("eval", "query-stuck", "query-waits", "query-loud") * 3 + ("detach",)),
     # It starts no agent itself: what comes and goes does so from outside.
     body("records", env={"PROBING": "0"}, extra=COME_AND_GO),
     body("many_threads", "500", label="500-threads"),
