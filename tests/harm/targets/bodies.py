@@ -269,7 +269,7 @@ def count_by_monitoring(counts, tool):
 
 @body
 def traced_by_others():
-    """A debugger, trace functions, a profile and tools of sys.monitoring of its own: they see the same in each round."""
+    """A debugger, trace functions, a profile and tools of sys.monitoring of its own, which see the same."""
     from collections import Counter
     first = None
     while kit.going():
