@@ -41,6 +41,8 @@ struct pb_shown_frame {
 
 /* A suspended asyncio task, or (without frames) the running one. */
 struct pb_shown_task {
+    uint64_t id;     /* among the tasks of the process */
+    uint64_t parent; /* the task that waits for it; 0: none is known */
     char name[PB_PY_NAME_MAX], waits_for[PB_PY_NAME_MAX];
     bool running;
     struct pb_shown_frame *frames;

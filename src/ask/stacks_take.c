@@ -153,6 +153,12 @@ void pb_stacks_done(struct pb_stacks *s)
     *s = (struct pb_stacks){.source.fd = -1};
 }
 
+/* Parents of tasks that were, or will be, shown. */
+struct parents {
+    uint64_t (*at)[2]; /* child, parent */
+    size_t n;
+};
+
 /* What is read of a thread while it is held. */
 struct reading {
     struct pb_stacks *s;
@@ -160,6 +166,7 @@ struct reading {
     struct pb_shown_thread *t;
     struct pb_py_stack *stack;
     struct pb_moment *m;
+    struct parents parents;
 };
 
 static struct pb_shown_frame show_frame(const struct reading *r, const struct pb_py_frame *f)
@@ -173,6 +180,31 @@ static struct pb_shown_frame show_frame(const struct reading *r, const struct pb
     return shown;
 }
 
+static int note_parents(struct parents *p, const struct pb_py_task *task)
+{
+    if (!task->ngathered)
+        return 0;
+    uint64_t(*more)[2] = reallocarray(p->at, p->n + task->ngathered, sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    p->at = more;
+    for (size_t i = 0; i < task->ngathered; i++) {
+        p->at[p->n][0] = task->gathered[i];
+        p->at[p->n++][1] = task->addr;
+    }
+    return 0;
+}
+
+static void set_parents(struct parents *p, struct pb_shown_thread *t)
+{
+    for (size_t i = 0; i < t->ntasks; i++)
+        for (size_t k = 0; k < p->n && !t->tasks[i].parent; k++)
+            if (p->at[k][0] == t->tasks[i].id)
+                t->tasks[i].parent = p->at[k][1];
+    free(p->at);
+    *p = (struct parents){0};
+}
+
 static int add_task(void *arg, const struct pb_py_task *task)
 {
     struct reading *r = arg;
@@ -183,13 +215,13 @@ static int add_task(void *arg, const struct pb_py_task *task)
         return -ENOMEM;
     t->tasks = more;
     struct pb_shown_task *shown = &t->tasks[t->ntasks++];
-    *shown = (struct pb_shown_task){.running = task->running};
+    *shown = (struct pb_shown_task){.id = task->addr, .parent = task->parent, .running = task->running};
     snprintf(shown->name, sizeof(shown->name), "%s", task->name);
     snprintf(shown->waits_for, sizeof(shown->waits_for), "%s", task->waits_for);
     shown->frames = calloc(task->n + 1, sizeof(*shown->frames));
     for (size_t i = 0; shown->frames && i < task->n; i++)
         shown->frames[shown->nframes++] = show_frame(r, &task->frames[i]);
-    return shown->frames ? 0 : -ENOMEM;
+    return shown->frames ? note_parents(&r->parents, task) : -ENOMEM;
 }
 
 /* The functions of our Python part in which a thread waits for a client's word. Their local variables: held
@@ -260,6 +292,7 @@ static int read_frames(struct reading *r)
     t->truncated = r->stack->truncated || n < r->stack->n;
     /* An unreadable list of tasks does not invalidate the stack. */
     pb_py_tasks(py, &t->py, r->stack, TASKS_MAX, add_task, r);
+    set_parents(&r->parents, t);
     return 0;
 }
 
@@ -341,7 +374,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
                         struct pb_shown_thread *t, struct pb_py_stack *stack, uint64_t until)
 {
     struct pb_moment m;
-    struct reading reading = {s, options, t, stack, &m};
+    struct reading reading = {s, options, t, stack, &m, {0}};
     unsigned ways = PB_WAY_ASLEEP | (options->no_stop ? 0 : PB_WAY_STOPPED);
 
     t->syscall = -1;

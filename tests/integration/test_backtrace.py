@@ -586,6 +586,75 @@ def test_tasks_of_newer_versions(program, tmp_path):
         check_tasks(target.pid, inside)
 
 
+TREE = """
+import asyncio, sys, threading
+def task(what, name):
+    made = asyncio.ensure_future(what)
+    hasattr(made, "set_name") and made.set_name(name)
+    return made
+async def leaf():
+    await asyncio.sleep(1000)
+async def waits(for_it):
+    await for_it
+async def group():
+    if sys.version_info < (3, 11): return await leaf()
+    async with asyncio.TaskGroup() as made:
+        made.create_task(leaf(), name="in group")
+async def main(names):
+    below = task(leaf(), names[0])
+    above = [task(waits(below), names[1]), task(group(), names[2])]
+    alone = task(leaf(), names[3])
+    await asyncio.sleep(0.1)
+    print(names[0], flush=True)
+    await asyncio.gather(*above)
+run = lambda names: asyncio.new_event_loop().run_until_complete(main(names))
+threading.Thread(target=run, args=(["b below", "b waits", "b group", "b alone"],), name="second", daemon=True).start()
+run(["a below", "a waits", "a group", "a alone"])
+"""
+
+
+def check_tree(pid, version):
+    """Who waits for whom, by names; each task once, below the thread of its own loop."""
+    groups = 2 if version >= (3, 11) else 0
+    jobs.wait_until(lambda: len(re.findall(r"\.py:\d+\)(,|$)", tree_of(pid), re.M)) == 10 + groups, what="tasks")
+    lines = [re.match("([ │├└─]*)(.*?): ", line).groups() for line in tree_of(pid).splitlines() if ".py:" in line]
+    for letter in "ab":
+        depths = {name: len(indent) // 4 for indent, name in lines if name.startswith(letter)}
+        wanted = {f"{letter} below": 2, f"{letter} waits": 1, f"{letter} group": 1, f"{letter} alone": 0}
+        assert depths == wanted
+    assert [len(indent) for indent, name in lines if name == "in group"] == [8] * groups
+    for thread in backtrace(pid)["threads"][:2]:
+        named = {task["id"]: task for task in thread["tasks"]}
+        found = {(task["name"], named[task["awaited_by"]]["name"]) for task in named.values()
+                 if task["awaited_by"]}
+        letter = "b" if thread["name"] == "second" else "a"
+        assert found >= {(f"{letter} below", f"{letter} waits")}
+        assert not any(task["name"][:2] == ("a " if letter == "b" else "b ") for task in named.values())
+
+
+def tree_of(pid):
+    return probe("-t", pid, "backtrace", "--tasks").stdout
+
+
+@pytest.mark.parametrize("interpreter", [path for path in interpreters.INTERPRETERS
+                                         if interpreters.version_of(path) >= (3, 8)],
+                         ids=interpreters.interpreter_id)
+def test_tasks_are_a_tree_below_their_loops(interpreter):
+    with jobs.python(TREE, interpreter, ready="a below") as job:
+        check_tree(job.pid, interpreters.version_of(interpreter))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", roots.INTERPRETERS["sid"])
+def test_tasks_of_newer_versions_are_a_tree(program, tmp_path):
+    script = tmp_path / "tree.py"
+    script.write_text(TREE)
+    inside = roots.put("sid", script) if roots.path("sid") else None
+    with roots.start("sid", program, inside) as target:
+        target.wait_for("a below")
+        check_tree(target.pid, (3, 14))
+
+
 def test_a_process_given_by_its_pid_is_named_by_its_rank():
     with jobs.python(env={"RANK": "3"}) as job:
         assert f"process {job.pid} (rank 3): " in jobs.probe("-t", job.pid, "backtrace").stdout

@@ -398,6 +398,8 @@ int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c,
 
     if (pb_call_option(call, "source"))
         return pb_fail(err, PB_USAGE, "--source is for processes of this node (-t HOST:PORT/PID of another)");
+    if (pb_call_option(call, "tasks"))
+        return pb_fail(err, PB_USAGE, "--tasks is for processes of this node (-t HOST:PORT/PID of another)");
     int r = read_rounds(call, &n, &interval, err);
     if (r < 0)
         return r;

@@ -22,6 +22,7 @@ static const struct pb_option options[] = {
      "native frames too, where they were called; a process without Python shows them anyhow"},
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
     {0, "no-lines", NULL, "with --merge: stacks are equal also where their line numbers are not"},
+    {0, "tasks", NULL, "the asyncio tasks of all threads as a tree: below each those that it waits for"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
     {0, "count", "N", "repeat N times; after the first only threads that changed, are new or have ended"},
     {0, "interval", "TIME", "between two of them (default 1s)"},
@@ -220,7 +221,7 @@ static void print_rows(struct set *set, size_t n, enum pb_format format, struct 
     pb_rows_done(&rows);
 }
 
-static void print_texts(struct set *set, size_t n, struct pb_history *histories)
+static void print_texts(struct set *set, size_t n, struct pb_history *histories, bool tasks)
 {
     for (size_t k = 0; k < n; k++) {
         size_t i = set->index[k];
@@ -231,7 +232,10 @@ static void print_texts(struct set *set, size_t n, struct pb_history *histories)
             since = NULL;
         if (k)
             putchar('\n');
-        pb_stacks_print(set->shown[k], set->sources[i], since);
+        if (tasks)
+            pb_stacks_print_tasks(set->shown[k]);
+        else
+            pb_stacks_print(set->shown[k], set->sources[i], since);
     }
 }
 
@@ -284,7 +288,7 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
     else if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         print_rows(set, n, call->format, err);
     else
-        print_texts(set, n, histories);
+        print_texts(set, n, histories, pb_call_option(call, "tasks"));
     return 0;
 }
 

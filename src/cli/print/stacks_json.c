@@ -98,6 +98,15 @@ static void put_merged(struct pb_json_writer *w, const struct pb_shown_thread *t
     pb_json_close(w);
 }
 
+/* As text: numbers of JSON have 53 bits. */
+static void put_task_id(struct pb_json_writer *w, const char *key, uint64_t id)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%#" PRIx64, id);
+    pb_json_put_text(w, key, id ? text : NULL);
+}
+
 static void put_tasks(struct pb_json_writer *w, const struct pb_shown_thread *t)
 {
     pb_json_open(w, "tasks", '[');
@@ -105,6 +114,8 @@ static void put_tasks(struct pb_json_writer *w, const struct pb_shown_thread *t)
         pb_json_line(w, 5);
         pb_json_open(w, NULL, '{');
         pb_json_put_text(w, "name", t->tasks[i].name);
+        put_task_id(w, "id", t->tasks[i].id);
+        put_task_id(w, "awaited_by", t->tasks[i].parent);
         pb_json_put_bool(w, "running", t->tasks[i].running);
         pb_json_put_text(w, "waits_for", t->tasks[i].waits_for);
         put_frames(w, t->tasks[i].frames, t->tasks[i].nframes);

@@ -12,6 +12,8 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err);
 
 /* since: the history to which s was added last; unchanged threads are only counted (NULL: all are shown). */
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since);
+/* The asyncio tasks of all threads as a tree: below each task those that it waits for. */
+void pb_stacks_print_tasks(const struct pb_stacks *s);
 /* One native frame, a line: function [module] (file:line). */
 void pb_stacks_put_native(const struct pb_native_frame *f);
 /* Prints that the position of the following Python frames among the native ones is unknown. */

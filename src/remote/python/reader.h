@@ -180,6 +180,9 @@ struct pb_py_task {
     size_t n;
     bool running;                   /* its frames are on the thread's stack */
     char waits_for[PB_PY_NAME_MAX]; /* awaited by the innermost: a type, a task's name; "": not known */
+    uint64_t parent;                /* the task that waits for this one; 0: none is known */
+    const uint64_t *gathered;       /* tasks that this one waits for by asyncio.gather */
+    size_t ngathered;
 };
 
 /* Calls visit for the tasks of the event loop that runs in this thread, at most max. Within the thread's

@@ -9,12 +9,13 @@
 #include "remote/python/dict.h"
 #include "remote/python/value.h"
 
-#define CHAIN_MAX   64
-#define TASK_LEN    320
-#define NODE_SEARCH 40 /* words from the head of a Task to its link in the list */
-#define TYPE_SIZE   48
-#define SET_MAX     (1 << 16) /* slots or links that are read */
-#define TASKS_TRIED 4096
+#define CHAIN_MAX    64
+#define TASK_LEN     320
+#define NODE_SEARCH  40 /* words from the head of a Task to its link in the list */
+#define TYPE_SIZE    48
+#define SET_MAX      (1 << 16) /* slots or links that are read */
+#define TASKS_TRIED  4096
+#define GATHERED_MAX 256
 
 enum { AFTER_HEAD_0 = 0, AFTER_HEAD_1 = 8 };
 
@@ -32,6 +33,7 @@ struct tour {
     int (*visit)(void *arg, const struct pb_py_task *task);
     void *arg;
     size_t max, n, tried;
+    uint64_t loop; /* tasks of others are left out; 0: it is not known */
 };
 
 static bool type_name(struct pb_py *py, uint64_t object, char *ret)
@@ -138,8 +140,53 @@ static void reverse(struct chain *c)
     }
 }
 
-/* The coroutine of a task and its name, by their types. */
-static uint64_t read_task(struct pb_py *py, uint64_t task, char *name, size_t size)
+static bool is_task(struct pb_py *py, uint64_t object)
+{
+    char type[TYPE_SIZE];
+    size_t len = type_name(py, object, type) ? strlen(type) : 0;
+
+    return len >= 4 && strcmp(type + len - 4, "Task") == 0;
+}
+
+/* The first task of a set. */
+static uint64_t task_in_set(struct pb_py *py, uint64_t set)
+{
+    uint64_t mask, table, key;
+
+    if (read_u64(py, set + py->layout.set.mask, &mask) < 0 ||
+        read_u64(py, set + py->layout.set.table, &table) < 0)
+        return 0;
+    for (uint64_t i = 0; i <= mask && i < GATHERED_MAX; i++)
+        if (read_u64(py, table + 16 * i, &key) == 0 && is_task(py, key))
+            return key;
+    return 0;
+}
+
+/* The task to which a field of a future leads. From 3.14 on a future names the tasks that wait for it, one or
+ * a set. Before, what it calls at its end belongs to one: its wakeup, or a method of its TaskGroup. */
+static uint64_t waiting_task(struct pb_py *py, uint64_t value)
+{
+    char type[TYPE_SIZE];
+    uint64_t of = 0;
+
+    if (is_task(py, value))
+        return value;
+    if (!type_name(py, value, type))
+        return 0;
+    if (strcmp(type, "set") == 0)
+        return task_in_set(py, value);
+    if (strstr(type, "TaskWakeupMethWrapper"))
+        of = field(py, value, AFTER_HEAD_0);
+    else if (strcmp(type, "builtin_function_or_method") == 0)
+        of = field(py, value, AFTER_HEAD_1);
+    else if (strcmp(type, "method") == 0 &&
+             pb_py_attribute(py, field(py, value, AFTER_HEAD_1), "_parent_task", &of) < 0)
+        of = 0;
+    return is_task(py, of) ? of : 0;
+}
+
+/* The coroutine of a task and its name, by their types. ret_parent: the task that waits for it; or NULL. */
+static uint64_t read_task(struct pb_py *py, uint64_t task, char *name, size_t size, uint64_t *ret_parent)
 {
     uint64_t words[TASK_LEN / 8];
     char type[TYPE_SIZE];
@@ -158,9 +205,37 @@ static uint64_t read_task(struct pb_py *py, uint64_t task, char *name, size_t si
             pb_py_put(&o, "Task-");
             pb_py_put_value(&o, words[i + 1], 0);
         }
+        /* The word before the coroutine is what the task itself waits for. */
+        for (size_t k = py->layout.object.size / 8; ret_parent && !*ret_parent && k + 1 < i; k++)
+            *ret_parent = waiting_task(py, words[k]);
         return words[i];
     }
     return 0;
+}
+
+/* The future of the iterator that `await` makes of it. */
+static uint64_t future_of(struct pb_py *py, uint64_t object)
+{
+    char type[TYPE_SIZE];
+
+    if (!object || !type_name(py, object, type))
+        return 0;
+    return strstr(type, "FutureIter") ? field(py, object, AFTER_HEAD_0) : object;
+}
+
+/* The tasks of a future that asyncio.gather made. */
+static size_t read_gathered(struct pb_py *py, uint64_t future, uint64_t ret[GATHERED_MAX])
+{
+    char type[TYPE_SIZE];
+    uint64_t list, n, items;
+
+    if (!type_name(py, future, type) || !strstr(type, "GatheringFuture") ||
+        pb_py_attribute(py, future, "_children", &list) < 0 ||
+        read_u64(py, list + py->layout.list.size, &n) < 0 ||
+        read_u64(py, list + py->layout.list.data, &items) < 0)
+        return 0;
+    n = n < GATHERED_MAX ? n : GATHERED_MAX;
+    return pb_source_read(py->source, items, ret, n * sizeof(*ret)) == 0 ? n : 0;
 }
 
 /* "Task-3", or the type of what is awaited. */
@@ -169,14 +244,10 @@ static void name_awaited(struct pb_py *py, uint64_t object, char *ret, size_t si
     char type[TYPE_SIZE];
 
     ret[0] = '\0';
-    if (!object || !type_name(py, object, type))
-        return;
-    if (strstr(type, "FutureIter"))
-        object = field(py, object, AFTER_HEAD_0);
     if (!type_name(py, object, type))
         return;
     const char *dot = strrchr(type, '.');
-    if (!strstr(type, "Task") || !read_task(py, object, ret, size) || !ret[0])
+    if (!strstr(type, "Task") || !read_task(py, object, ret, size, NULL) || !ret[0])
         strncat(ret, dot ? dot + 1 : type, size - 1);
 }
 
@@ -184,9 +255,13 @@ static int show_task(struct tour *tour, uint64_t task)
 {
     struct pb_py_task shown = {.addr = task};
     struct chain c = {0};
+    uint64_t gathered[GATHERED_MAX];
+
     if (++tour->tried > TASKS_TRIED || is_late(&tour->py->budget))
         return 1;
-    uint64_t coroutine = read_task(tour->py, task, shown.name, sizeof(shown.name));
+    if (tour->loop && field(tour->py, task, AFTER_HEAD_0) != tour->loop)
+        return 0;
+    uint64_t coroutine = read_task(tour->py, task, shown.name, sizeof(shown.name), &shown.parent);
 
     if (!coroutine)
         return 0;
@@ -201,7 +276,10 @@ static int show_task(struct tour *tour, uint64_t task)
     if (!c.running) {
         shown.frames = c.frames;
         shown.n = c.n;
-        name_awaited(tour->py, c.awaited, shown.waits_for, sizeof(shown.waits_for));
+        uint64_t future = future_of(tour->py, c.awaited);
+        name_awaited(tour->py, future, shown.waits_for, sizeof(shown.waits_for));
+        shown.gathered = gathered;
+        shown.ngathered = read_gathered(tour->py, future, gathered);
     }
     tour->n++;
     return tour->visit(tour->arg, &shown);
@@ -240,6 +318,19 @@ static int find_set(struct pb_py *py, const struct pb_py_stack *stack, uint64_t 
         return pb_py_attribute(py, set, "data", ret);
     }
     return -ENOENT;
+}
+
+/* The set has the tasks of all threads; the loop of this one is what its method runs for. 0: not known. */
+static uint64_t find_loop(struct pb_py *py, const struct pb_py_stack *stack)
+{
+    uint64_t loop;
+
+    for (size_t i = 0; i < stack->n; i++)
+        if (strstr(stack->at[i].code->file, "asyncio/base_events.py") &&
+            strcmp(stack->at[i].code->name, "run_forever") == 0 &&
+            read_u64(py, stack->at[i].addr + py->layout.frame.locals, &loop) == 0)
+            return untag(py, loop);
+    return 0;
 }
 
 /* A set of weak references; the first field of each is its object. */
@@ -297,7 +388,9 @@ int pb_py_tasks(struct pb_py *py, const struct pb_py_thread *t, const struct pb_
 
     if (py->layout.tstate.tasks)
         r = walk_list(&tour, t->tstate + py->layout.tstate.tasks);
-    else if (find_set(py, stack, &set) == 0)
+    else if (find_set(py, stack, &set) == 0) {
+        tour.loop = find_loop(py, stack);
         r = walk_set(&tour, set);
+    }
     return r < 0 ? r : (int)tour.n;
 }
