@@ -100,8 +100,9 @@ static void add_frame(struct pb_table *to, const struct pb_shown_thread *t, size
         pb_set_string(&row, PB_BT_FILE, f->code->file, strlen(f->code->file));
         if (f->line)
             pb_set_i32(&row, PB_BT_LINENO, f->line);
-        if (f->locals)
-            pb_set_string(&row, PB_BT_LOCALS, f->locals, strlen(f->locals));
+        _cleanup_free_ char *locals = pb_py_locals_lines(f->locals);
+        if (locals)
+            pb_set_string(&row, PB_BT_LOCALS, locals, strlen(locals));
     }
     pb_row_commit(&row);
 }

@@ -33,8 +33,8 @@ struct pb_stacks_options {
 struct pb_shown_frame {
     const struct pb_py_code *code;
     struct pb_py_frame at;
-    int line;     /* 0: none */
-    char *locals; /* "name = value" lines; NULL: not asked for, or none */
+    int line;                    /* 0: none */
+    struct pb_py_locals *locals; /* NULL: not asked for, or none */
 };
 
 #define PB_HELD_MAX 96

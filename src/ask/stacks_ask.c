@@ -76,7 +76,8 @@ static struct pb_shown_frame *copy_frames(struct copying *c, const struct pb_sho
 
     for (size_t i = 0; to && i < n && !c->full; i++) {
         to[i].code = to[i].at.code = copy_code(c, frames[i].code);
-        to[i].locals = (char *)(uintptr_t)copy_text(c, frames[i].locals);
+        if (frames[i].locals)
+            to[i].locals = copy_array(c, frames[i].locals, frames[i].locals->size, 1);
     }
     return to;
 }

@@ -176,7 +176,7 @@ static struct pb_shown_frame show_frame(const struct reading *r, const struct pb
     if (r->options->locals && r->s->locals < LOCALS_MAX)
         shown.locals = pb_py_locals(r->s->py, f);
     if (shown.locals)
-        r->s->locals += strlen(shown.locals);
+        r->s->locals += shown.locals->size;
     return shown;
 }
 
@@ -243,17 +243,17 @@ static void read_held(const struct reading *r, const struct pb_shown_frame *f)
 
     for (size_t i = 0; i < sizeof(holding) / sizeof(holding[0]); i++)
         holds |= strcmp(f->code->file, holding[i][0]) == 0 && strcmp(f->code->name, holding[i][1]) == 0;
-    char *locals = holds ? pb_py_locals(r->s->py, &f->at) : NULL;
-    const char *found = locals ? strstr(locals, "held = '") : NULL;
-    if (found && sscanf(found, "held = '%15[a-z] %llu %n", t->held, &since, &at) >= 2) {
+    struct pb_py_locals *locals = holds ? pb_py_locals(r->s->py, &f->at) : NULL;
+    const char *found = pb_py_locals_get(locals, "held");
+    if (found && sscanf(found, "'%15[a-z] %llu %n", t->held, &since, &at) >= 2) {
         uint64_t now = pb_now_ns() / PB_NS_PER_MS;
         t->held_seconds = now > since ? (double)(now - since) / 1e3 : 0;
         if (at)
-            snprintf(t->held_at, sizeof(t->held_at), "%.*s", (int)strcspn(found + at, "'\n"), found + at);
+            snprintf(t->held_at, sizeof(t->held_at), "%.*s", (int)strcspn(found + at, "'"), found + at);
     }
-    found = locals ? strstr(locals, "scene = '") : NULL;
-    if (found && sscanf(found, "scene = '%63s %63s %d %255[^'\n]", t->raised, t->raised_in, &t->raised_line,
-                        t->raised_file) < 4)
+    found = pb_py_locals_get(locals, "scene");
+    if (found &&
+        sscanf(found, "'%63s %63s %d %255[^']", t->raised, t->raised_in, &t->raised_line, t->raised_file) < 4)
         t->raised[0] = '\0';
     free(locals);
 }

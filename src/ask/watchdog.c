@@ -1,6 +1,8 @@
 /* watchdog: see watchdog.h. */
 #include "ask/watchdog.h"
 
+#include "base/cleanup.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +34,8 @@ static int keep_stacks(const struct pb_stuck *stuck, struct pb_store *store)
             frame.function = t->frames[k].code->qualname;
             frame.file = t->frames[k].code->file;
             frame.line = t->frames[k].line;
-            frame.locals = t->frames[k].locals;
+            _cleanup_free_ char *locals = pb_py_locals_lines(t->frames[k].locals);
+            frame.locals = locals;
             pb_store_hang(store, &frame);
         }
     }

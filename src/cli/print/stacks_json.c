@@ -1,6 +1,5 @@
 /* stacks_json: stacks for a program to read; see stacks_print.h. */
 #include "ask/stackset.h"
-#include "base/cleanup.h"
 #include "base/json_write.h"
 #include "cli/print/stacks_print.h"
 #include "remote/core.h"
@@ -10,18 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The locals of a frame: an object with the text of each. */
-static void put_locals(struct pb_json_writer *w, const char *lines)
+static void put_locals(struct pb_json_writer *w, const struct pb_py_locals *l)
 {
+    const char *name = l->text;
+
     pb_json_open(w, "locals", '{');
-    while (*lines) {
-        size_t n = strcspn(lines, "\n");
-        const char *is = memmem(lines, n, " = ", 3);
-        if (is) {
-            _cleanup_free_ char *name = strndup(lines, (size_t)(is - lines));
-            pb_json_put_bytes(w, name ? name : "", is + 3, n - (size_t)(is + 3 - lines));
-        }
-        lines += n + (lines[n] == '\n');
+    for (uint32_t i = 0; i < l->n; i++) {
+        const char *value = pb_py_locals_after(name);
+        pb_json_put_text(w, name, value);
+        name = pb_py_locals_after(value);
     }
     pb_json_close(w);
 }

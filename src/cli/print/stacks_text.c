@@ -26,6 +26,23 @@ static void put_text(const char *text, int len)
     pb_put_line(stdout, text, len < 0 ? strlen(text) : strnlen(text, (size_t)len));
 }
 
+static void put_locals(const struct pb_py_locals *l)
+{
+    const char *name = l ? l->text : NULL;
+
+    for (uint32_t i = 0; l && i < l->n; i++) {
+        const char *value = pb_py_locals_after(name);
+        fputs("          ", stdout);
+        put_text(name, -1);
+        fputs(" = ", stdout);
+        put_text(value, -1);
+        putchar('\n');
+        name = pb_py_locals_after(value);
+    }
+    if (l && l->more)
+        printf("          .. %u more\n", l->more);
+}
+
 static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources)
 {
     int len;
@@ -44,13 +61,7 @@ static void put_frame(const struct pb_shown_frame *f, struct pb_sources *sources
         put_text(text, len);
         putchar('\n');
     }
-    for (const char *line = f->locals; line && *line;) {
-        size_t n = strcspn(line, "\n");
-        fputs("          ", stdout);
-        put_text(line, (int)n);
-        putchar('\n');
-        line += n + (line[n] == '\n');
-    }
+    put_locals(f->locals);
 }
 
 #define NAME_FITS 100 /* a longer C++ name is shown without its template arguments and parameters */

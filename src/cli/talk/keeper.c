@@ -7,6 +7,7 @@
 
 #include "ask/parts.h"
 #include "ask/stacks.h"
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/null.h"
 #include "base/process.h"
@@ -118,7 +119,9 @@ static int add_frame(struct scene *s, bool python, const char *function, const c
 
 static int add_python(struct scene *s, const struct pb_shown_frame *f)
 {
-    return add_frame(s, true, f->code->qualname, f->code->file, f->line, f->locals);
+    _cleanup_free_ char *locals = pb_py_locals_lines(f->locals);
+
+    return add_frame(s, true, f->code->qualname, f->code->file, f->line, locals);
 }
 
 static int add_native(struct scene *s, const struct pb_native_frame *f)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "remote/python/value.h"
 
@@ -62,7 +63,8 @@ static uint64_t value_of(struct pb_py *py, uint64_t bits)
     return read_u64(py, object + l->cell_value, &inner) < 0 ? 0 : inner;
 }
 
-static void put_local(FILE *out, struct pb_py *py, const char *name, uint64_t bits)
+/* False: it is not bound. */
+static bool put_local(FILE *out, struct pb_py *py, const char *name, uint64_t bits)
 {
     char value[VALUE_SIZE];
     struct value_out o = {.py = py, .buf = value, .size = sizeof(value)};
@@ -70,13 +72,15 @@ static void put_local(FILE *out, struct pb_py *py, const char *name, uint64_t bi
     bool tagged = py->layout.tagged && (bits & 3) == 3;
     uint64_t object = tagged ? 0 : value_of(py, bits);
     if (!tagged && !object)
-        return;
+        return false;
     o.masked = pb_py_is_secret(py, name);
     if (tagged)
         pb_py_putf(&o, "%lld", (long long)((int64_t)bits >> 2));
     else
         pb_py_put_value(&o, object, VALUE_DEPTH);
-    fprintf(out, "%s = %s\n", name, value);
+    fwrite(name, 1, strlen(name) + 1, out);
+    fwrite(value, 1, strlen(value) + 1, out);
+    return true;
 }
 
 int pb_py_nlocals(struct pb_py *py, const struct pb_py_code *code, uint64_t *ret)
@@ -109,31 +113,66 @@ int pb_py_local(struct pb_py *py, const struct pb_py_frame *f, const char *name,
     return r < 0 ? r : -ENOENT;
 }
 
-char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f)
+struct pb_py_locals *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f)
 {
     const struct code *code = (const struct code *)f->code;
+    struct pb_py_locals head = {0}, *all = NULL;
     struct names names;
-    char *text = NULL, name[PB_PY_NAME_MAX];
-    size_t len;
+    char name[PB_PY_NAME_MAX];
+    size_t size;
 
     if (open_names(py, code, &names) < 0)
         return NULL;
-    FILE *out = open_memstream(&text, &len);
+    FILE *out = open_memstream((char **)&all, &size);
     if (!out)
         return NULL;
+    fwrite(&head, 1, sizeof(head), out);
     uint64_t n = names.counts[0] + names.counts[1] + names.counts[2], shown = n < LOCALS_MAX ? n : LOCALS_MAX;
     for (uint64_t i = 0; i < shown && !is_late(&py->budget); i++) {
         uint64_t bits;
         if (read_u64(py, f->addr + py->layout.frame.locals + 8 * i, &bits) == 0 && bits &&
             name_of(py, &names, i, name, sizeof(name)) >= 0)
-            put_local(out, py, name, bits);
+            head.n += put_local(out, py, name, bits);
     }
-    if (shown < n)
-        fprintf(out, ".. %llu more\n", (unsigned long long)(n - shown));
+    head.more = (uint32_t)(n - shown);
+    if (fclose(out) != 0 || !all || (!head.n && !head.more)) {
+        free(all);
+        return NULL;
+    }
+    head.size = (uint32_t)size;
+    memcpy(all, &head, sizeof(head));
+    return all;
+}
+
+const char *pb_py_locals_get(const struct pb_py_locals *l, const char *name)
+{
+    const char *at = l ? l->text : NULL;
+
+    for (uint32_t i = 0; l && i < l->n; i++) {
+        const char *value = pb_py_locals_after(at);
+        if (strcmp(at, name) == 0)
+            return value;
+        at = pb_py_locals_after(value);
+    }
+    return NULL;
+}
+
+char *pb_py_locals_lines(const struct pb_py_locals *l)
+{
+    const char *at = l ? l->text : NULL;
+    char *text = NULL;
+    size_t size;
+    FILE *out = l ? open_memstream(&text, &size) : NULL;
+
+    if (!out)
+        return NULL;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const char *value = pb_py_locals_after(at);
+        fprintf(out, "%s = %s\n", at, value);
+        at = pb_py_locals_after(value);
+    }
+    if (l->more)
+        fprintf(out, ".. %u more\n", l->more);
     fclose(out);
-    if (text && !*text) {
-        free(text);
-        text = NULL;
-    }
     return text;
 }

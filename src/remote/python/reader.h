@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "remote/moment.h"
@@ -138,10 +139,29 @@ int pb_py_thread_name(struct pb_py *py, const struct pb_py_thread *t, const stru
 /* The words that mark secrets (control/redact.h); until called, those of probing.redact's default. */
 void pb_py_redact(struct pb_py *py, const char *words);
 
-/* The arguments and locals of a frame, a line each, "name = value"; NULL: none, or no memory. The caller
- * frees it. Bounded in depth, items and bytes; values with the name of a secret are left out. Within the
- * frame's moment, like the stack itself. */
-char *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f);
+/* The arguments and locals of a frame, in one block of memory. */
+struct pb_py_locals {
+    uint32_t size; /* of the block */
+    uint32_t n;
+    uint32_t more; /* that are not here */
+    char text[];   /* a name, its value, the next name: each ends in a NUL */
+};
+
+/* NULL: none, or no memory. The caller frees it. Bounded in depth, items and bytes; values with the name of a
+ * secret are left out. Within the frame's moment, like the stack itself. */
+struct pb_py_locals *pb_py_locals(struct pb_py *py, const struct pb_py_frame *f);
+
+/* The value behind a name, and the name behind a value. */
+static inline const char *pb_py_locals_after(const char *text)
+{
+    return text + strlen(text) + 1;
+}
+
+/* The value of that name; NULL: there is none. */
+const char *pb_py_locals_get(const struct pb_py_locals *l, const char *name);
+
+/* "name = value" lines, which the caller frees; NULL: there are none. */
+char *pb_py_locals_lines(const struct pb_py_locals *l);
 
 /* A lock (threading.Lock, RLock) on a frame's stack of operands: the frame waits for it, or has entered it by
  * `with` and not left. */
