@@ -45,15 +45,15 @@ static int read_option(struct pb_options *o, const char *word, struct pb_option_
     if (!ret->option)
         return -ENOENT;
     /* The text after a letter is its value, or the next letter where the option takes no value. */
-    if (word[1] != '-' && !ret->option->argument && word[2]) {
+    if (word[1] != '-' && !ret->option->value && word[2]) {
         o->letters = word + 1;
         value = NULL;
     }
-    if (value && !ret->option->argument)
+    if (value && !ret->option->value)
         return pb_fail(err, -EINVAL, "--%s takes no value", ret->option->name);
-    if (ret->option->argument && !value && o->at == o->argc)
-        return pb_fail(err, -EINVAL, "--%s needs a value: %s", ret->option->name, ret->option->argument);
-    ret->value = ret->option->argument && !value ? o->argv[o->at++] : value;
+    if (ret->option->value && !value && o->at == o->argc)
+        return pb_fail(err, -EINVAL, "--%s needs a value: %s", ret->option->name, ret->option->value->name);
+    ret->value = ret->option->value && !value ? o->argv[o->at++] : value;
     return 1;
 }
 

@@ -8,10 +8,38 @@
 
 struct pb_err;
 
+enum pb_option_kind {
+    PB_OPTION_TEXT,
+    PB_OPTION_TIME,   /* 30, 500ms, 2m */
+    PB_OPTION_SIZE,   /* 500MB */
+    PB_OPTION_COUNT,  /* a whole number */
+    PB_OPTION_NUMBER, /* also with a fraction */
+    PB_OPTION_CHOICE  /* one of some words */
+};
+
+/* What an option takes. */
+struct pb_option_value {
+    const char *name; /* in the help */
+    enum pb_option_kind kind;
+    double least, most;  /* of a time: in milliseconds; most 0: any */
+    double usual;        /* where the option is not given */
+    const char *choices; /* words with a blank between */
+};
+
+#define PB_TEXT(argument) (&(const struct pb_option_value){.name = argument})
+#define PB_TIME(...)      (&(const struct pb_option_value){.name = "TIME", .kind = PB_OPTION_TIME, __VA_ARGS__})
+#define PB_SIZE(...)      (&(const struct pb_option_value){.name = "SIZE", .kind = PB_OPTION_SIZE, __VA_ARGS__})
+#define PB_COUNT(argument, ...)                                                                              \
+    (&(const struct pb_option_value){.name = argument, .kind = PB_OPTION_COUNT, __VA_ARGS__})
+#define PB_NUMBER(argument, ...)                                                                             \
+    (&(const struct pb_option_value){.name = argument, .kind = PB_OPTION_NUMBER, __VA_ARGS__})
+#define PB_CHOICE(argument, words)                                                                           \
+    (&(const struct pb_option_value){.name = argument, .kind = PB_OPTION_CHOICE, .choices = words})
+
 struct pb_option {
     char letter; /* 0: none */
     const char *name;
-    const char *argument; /* name of its value in the help; NULL: takes no value */
+    const struct pb_option_value *value; /* NULL: it takes none */
     const char *help;
 };
 

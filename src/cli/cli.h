@@ -24,6 +24,7 @@
 #define PB_OPTS_MAX        24
 
 enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV };
+#define PB_FORMATS "table json csv tsv"
 
 enum { PB_EXIT_NOTHING = 4 }; /* of pb_run_line; of the program 1 */
 
@@ -107,6 +108,3 @@ void pb_help_command(const struct pb_command *command);
 
 /* A command line from its first word, "probing", on, as main does it: its exit status. */
 int pb_run_line(int argc, char **argv);
-
-/* "30", "1.5s", "500ms", "2m": milliseconds. -EINVAL. */
-int pb_parse_duration(const char *text, unsigned *ret_ms);

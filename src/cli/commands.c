@@ -59,21 +59,21 @@ COMMANDS(DECLARE)
 const struct pb_command *const pb_commands[] = {COMMANDS(ENTER) NULL};
 
 const struct pb_option pb_common_options[] = {
-    {'t', "target", "TARGET",
+    {'t', "target", PB_TEXT("TARGET"),
      "a pid, the id of a run (list shows it), or part of one process's command line; HOST:PORT/PID: of a "
      "machine that runs `probing serve` (without PID: the process of that service, or the only one there); "
      "cluster or cluster:NAME: all ranks of a job (probing cluster)"},
     {0, "all", NULL,
      "every process that TARGET matches, or the workers below it; the rank leads each line; without TARGET "
      "(query, now) every process that is probed"},
-    {0, "format", "FORMAT", "rows as table, json, csv or tsv"},
+    {0, "format", PB_CHOICE("FORMAT", PB_FORMATS), "rows as table, json, csv or tsv"},
     {0, "json", NULL, "the same as --format json"},
-    {0, "timeout", "TIME", "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},
-    {0, "token-file", "FILE",
+    {0, "timeout", PB_TIME(.usual = 10000), "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},
+    {0, "token-file", PB_TEXT("FILE"),
      "with -t HOST:PORT: the token of that service (default: PROBING_TOKEN; your own service here needs "
      "none)"},
-    {0, "ranks", "RANKS", "with -t cluster: these ranks, 0-7,64, or by role: pp=3,tp=*"},
-    {0, "nodes", "NODES", "with -t cluster: these nodes, n[01-16],m3"},
+    {0, "ranks", PB_TEXT("RANKS"), "with -t cluster: these ranks, 0-7,64, or by role: pp=3,tp=*"},
+    {0, "nodes", PB_TEXT("NODES"), "with -t cluster: these nodes, n[01-16],m3"},
     {'h', "help", NULL, "this text"},
     {0},
 };
@@ -224,26 +224,4 @@ const char *pb_call_option(const struct pb_call *call, const char *name)
         if (strcmp(o[i].name, name) == 0)
             return call->values[i];
     return NULL;
-}
-
-int pb_parse_duration(const char *text, unsigned *ret_ms)
-{
-    static const struct {
-        const char *suffix;
-        double ms;
-    } units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60e3}, {"min", 60e3}, {"h", 3600e3}};
-    char *end;
-
-    double number = strtod(text, &end);
-    if (end == text || !(number >= 0 && number < 1e9))
-        return -EINVAL;
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-        if (strcmp(end, units[i].suffix) == 0 && number * units[i].ms < 4e9) {
-            *ret_ms = (unsigned)(number * units[i].ms);
-            /* 0 means "no limit": a very short time is rounded up to 1 ms. */
-            if (*ret_ms == 0 && number > 0)
-                *ret_ms = 1;
-            return 0;
-        }
-    return -EINVAL;
 }

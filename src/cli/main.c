@@ -10,6 +10,7 @@
 #include "cli/print/rows.h"
 #include "cli/remote.h"
 #include "cli/served.h"
+#include "cli/values.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -54,10 +55,9 @@ static void put_note(void *arg, const char *text)
 static void limit_questions(struct pb_call *call)
 {
     enum { LEAST_MS = 1000 };
-    const char *timeout = pb_call_option(call, "timeout");
-    unsigned ms = 0;
+    unsigned ms = pb_call_option(call, "timeout") ? pb_call_ms(call, "timeout") : 0;
 
-    if (timeout && pb_parse_duration(timeout, &ms) == 0 && ms)
+    if (ms)
         call->ask.limit_ms = ms / 2 > LEAST_MS ? ms / 2 : LEAST_MS;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/cluster/job.h"
 #include "cli/remote.h"
 #include "cli/served.h"
+#include "cli/values.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -43,7 +44,7 @@ static void find_words(int argc, char **argv, int ret[2])
             continue;
         }
         const struct pb_option *o = pb_option_match(pb_common_options, argv[i], &value, &index);
-        if (o && o->argument && !value)
+        if (o && o->value && !value)
             i++;
     }
 }
@@ -85,27 +86,16 @@ static int find_command(int argc, char **argv, struct pb_call *call, int ret_ski
     return 0;
 }
 
-static int set_format(struct pb_call *call, const char *text, struct pb_err *err)
-{
-    static const char *const names[] = {"table", "json", "csv", "tsv"};
-
-    for (int i = 0; i < 4; i++)
-        if (strcmp(text, names[i]) == 0) {
-            call->format = (enum pb_format)i;
-            return 0;
-        }
-    return pb_fail(err, PB_USAGE, "there is no format '%s'; there are table, json, csv and tsv", text);
-}
-
 /* A command with its own --format takes --json as one of its formats. */
-static int set_json(struct pb_call *call, struct pb_err *err)
+static int set_json(struct pb_call *call)
 {
     for (int i = 0; call->command->options && call->command->options[i].name; i++)
         if (strcmp(call->command->options[i].name, "format") == 0) {
             call->values[i] = "json";
             return 0;
         }
-    return set_format(call, "json", err);
+    call->format = PB_FORMAT_JSON;
+    return 0;
 }
 
 static int set_common(struct pb_call *call, const char *name, const char *value, struct pb_err *err)
@@ -129,12 +119,13 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
         call->target = value;
     }
     if (strcmp(name, "format") == 0)
-        return set_format(call, value, err);
+        call->format = (enum pb_format)pb_value_choice(PB_FORMATS, value);
     if (strcmp(name, "json") == 0)
-        return set_json(call, err);
-    call->timeout_given = call->timeout_given || strcmp(name, "timeout") == 0;
-    if (strcmp(name, "timeout") == 0 && pb_parse_duration(value, &call->timeout_ms) < 0)
-        return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", value);
+        return set_json(call);
+    if (strcmp(name, "timeout") == 0) {
+        call->timeout_given = true;
+        return pb_parse_duration(value, &call->timeout_ms);
+    }
     return 0;
 }
 
@@ -166,7 +157,7 @@ static int take_option(struct pb_call *call, const struct pb_option_read *read, 
     if (found == -ENOENT || (read->table == 1 && o->letter != 't' && strcmp(o->name, "token-file") != 0 &&
                              !pb_option_applies(call->command, o)))
         return unknown_option(call, word, err);
-    if (found < 0)
+    if (found < 0 || (o->value && pb_value_check(o, read->value, err) < 0))
         return PB_USAGE;
     if (read->table == 1)
         return set_common(call, o->name, read->value, err);

@@ -20,7 +20,10 @@ ONCE = {
     # The children of questions share memory with their parent; system calls are tried out in a child.
     "process": (r"(?<![\w.\"])(?:v?fork\(\)|clone\(|posix_spawnp?\()", "src/base/process.c",
                 {"src/ask/apart.c", "src/inject/seccomp.c"}),
-    # A member in a string of ours. DuckDB's syntax trees are templates; `debug` shows settings of VS Code.
+    # Times "5m ago"; the rest is typed in the tables of options.
+    "values": (r"pb_parse_duration\((?!const)|strto(?:ul|ull|l|d)\((?:given|count|interval|rate|size|days)\b",
+               "src/cli/values.c", {"src/cli/commands/cmd_export.c", "src/cli/parse.c",
+                                    "src/cli/profile/profile_from.c"}),
     # DuckDB's syntax trees are templates; `debug` shows settings of VS Code.
     "json": (r'\\"[\w$]+\\" ?:|putc(?:har)?\(\'[{}]\'|fputs?\("[{}]+\\?"', None,
              {"src/cli/commands/cmd_debug.c", "src/engine/worker/plan_split.c", "src/engine/worker/plan_tree.c",

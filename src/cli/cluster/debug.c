@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/time.h"
 #include "cli/cluster/said.h"
+#include "cli/values.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -310,12 +311,8 @@ static int set_in_all(struct setting *set, struct pb_err *err)
 static int read_time(const struct pb_call *call, const char *option, unsigned usual, unsigned *ret,
                      struct pb_err *err)
 {
-    const char *given = pb_call_option(call, option);
-
-    *ret = usual;
-    if (given && (pb_parse_duration(given, ret) < 0 || *ret == 0 || *ret > 7 * 86400000u))
-        return pb_fail(err, PB_USAGE, "--%s takes a time such as 10, 500ms or 2m, not '%s'", option, given);
-    return 0;
+    *ret = pb_call_ms(call, option) ? pb_call_ms(call, option) : usual;
+    return *ret <= 7 * 86400000u ? 0 : pb_fail(err, PB_USAGE, "over a cluster --%s is 168h at most", option);
 }
 
 /* --stop: what holds lets go first, then the timeouts are put back. A rank that has nothing set is no

@@ -1,5 +1,6 @@
 /* profile: flamegraph and top over the ranks of a cluster; see job.h. */
 #include "cluster/profile.h"
+#include "cli/values.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DURATION_MS = 10000, PATIENCE_MS = 5000, LONG_MS = 15000, FLAGS = 6 };
+enum { PATIENCE_MS = 5000, LONG_MS = 15000, FLAGS = 6 };
 
 static void profile_cleanup(struct pb_profile **p)
 {
@@ -94,7 +95,7 @@ int pb_cluster_flamegraph(const struct pb_call *call, struct pb_cluster *c, cons
 {
     _cleanup_(pb_cluster_profile_done) struct pb_cluster_profile p = {0};
     struct pb_cluster_profile_request request;
-    const char *duration = pb_call_option(call, "duration"), *output = pb_call_option(call, "output");
+    const char *output = pb_call_option(call, "output");
     const char *flags[FLAGS];
     enum pb_write_format format;
     struct pb_err ignored = {0};
@@ -106,9 +107,10 @@ int pb_cluster_flamegraph(const struct pb_call *call, struct pb_cluster *c, cons
     int r = read_request(call, s, flags, &request, err);
     if (r < 0)
         return r;
-    request.duration_ms = DURATION_MS;
-    if (duration && (pb_parse_duration(duration, &request.duration_ms) < 0 || !request.duration_ms))
-        return pb_fail(err, PB_USAGE, "over a cluster --duration takes a time such as 10, 500ms or 2m");
+    request.duration_ms = pb_call_ms(call, "duration");
+    if (!request.duration_ms)
+        return pb_fail(err, PB_USAGE,
+                       "over a cluster --duration 0 is not possible: give a time such as 10 or 2m");
     pid_t clocks = request.duration_ms > LONG_MS ? pb_clocks_follow(c) : 0;
     r = pb_cluster_profile(c, &request, &p, err);
     pb_clocks_end(clocks);
@@ -262,45 +264,29 @@ static int show_loads(struct pb_cluster_profile *p, bool screen, struct pb_err *
     return 0;
 }
 
-static int read_top_options(const struct pb_call *call, bool screen, unsigned long *ret_count,
-                            unsigned *ret_interval_ms, struct pb_err *err)
-{
-    const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
-    char *end = NULL;
-
-    *ret_count = count ? strtoul(count, &end, 10) : screen ? 0 : 1;
-    if (count && (*end || !*ret_count || count[0] == '-'))
-        return pb_fail(err, PB_USAGE, "--count takes a number from 1 on, not '%s'", count);
-    *ret_interval_ms = 1000;
-    if (interval && (pb_parse_duration(interval, ret_interval_ms) < 0 || !*ret_interval_ms))
-        return pb_fail(err, PB_USAGE, "--interval takes a time such as 2, 500ms or 1m, not '%s'", interval);
-    return 0;
-}
-
 int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
                    struct pb_err *err)
 {
     _cleanup_(links_cleanup) struct pb_links *links = NULL;
     struct pb_cluster_profile_request request;
     const char *flags[FLAGS];
-    unsigned long count;
-    unsigned interval_ms;
+    uint64_t count = (uint64_t)pb_call_number(call, "count");
     bool screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO), all = true;
 
-    int r = read_top_options(call, screen, &count, &interval_ms, err);
-    if (r == 0)
-        r = read_request(call, s, flags, &request, err);
+    if (!count && !screen)
+        count = 1;
+    int r = read_request(call, s, flags, &request, err);
     /* Each look is a question over the links of the one before. */
     if (r == 0 && pb_links_new(c, &links) < 0)
         r = pb_fail(err, -ENOMEM, "out of memory");
     if (r < 0)
         return r;
-    request.duration_ms = interval_ms;
+    request.duration_ms = pb_call_ms(call, "interval");
     /* A launcher of all nodes passes questions on only when every node is there: it is started anew. */
     request.links = c->way == PB_WAY_SLURM ? NULL : links;
     pb_profile_catch_signals();
     screen = screen && pb_screen_open() == 0;
-    for (unsigned long i = 0; r == 0 && (!count || i < count) && !pb_profile_signal(); i++) {
+    for (uint64_t i = 0; r == 0 && (!count || i < count) && !pb_profile_signal(); i++) {
         _cleanup_(pb_cluster_profile_done) struct pb_cluster_profile p = {0};
         r = pb_cluster_profile(c, &request, &p, err);
         int key = screen ? pb_screen_key() : 0;

@@ -9,6 +9,7 @@
 #include "base/time.h"
 #include "cli/cluster/job.h"
 #include "cli/print/stacks_print.h"
+#include "cli/values.h"
 #include "cluster/link.h"
 #include "print/outlet.h"
 
@@ -306,15 +307,10 @@ static void put_json(const struct merging *m, const struct pb_cluster_result *r,
 static int read_rounds(const struct pb_call *call, unsigned long *ret_rounds, unsigned *ret_interval,
                        struct pb_err *err)
 {
-    const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
-    char *end = NULL;
-
-    *ret_rounds = count ? strtoul(count, &end, 10) : 1;
-    if (count && (*end || *ret_rounds < 1 || *ret_rounds > 10))
-        return pb_fail(err, PB_USAGE, "--count takes 1 to 10 over a cluster, not '%s'", count);
-    *ret_interval = 1000;
-    if (interval && (pb_parse_duration(interval, ret_interval) < 0 || *ret_interval > 60000))
-        return pb_fail(err, PB_USAGE, "--interval takes a time such as 2 or 500ms, not '%s'", interval);
+    *ret_rounds = (unsigned long)pb_call_number(call, "count");
+    *ret_interval = pb_call_ms(call, "interval");
+    if (*ret_rounds > 10 || *ret_interval > 60000)
+        return pb_fail(err, PB_USAGE, "over a cluster --count is 10 at most, and --interval 1m");
     if (pb_call_option(call, "locals"))
         return pb_fail(err, PB_USAGE, "--locals is not for a cluster: take one rank's process");
     if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)

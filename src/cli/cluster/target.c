@@ -10,6 +10,7 @@
 #include "cli/cluster/said.h"
 #include "cli/print/rows.h"
 #include "cli/query/query_run.h"
+#include "cli/values.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -295,9 +296,8 @@ static int check_long_command(const struct pb_call *call, const struct pb_cluste
 {
     bool record = strcmp(call->command->name, "record") == 0,
          archive = strcmp(call->command->name, "archive") == 0;
-    const char *duration = record ? pb_call_option(call, "duration") : NULL;
     bool background = (record || archive) && pb_call_option(call, "background");
-    unsigned ms = 0;
+    unsigned ms = record ? pb_call_ms(call, "duration") : 0;
 
     if (background && c->way == PB_WAY_SLURM)
         return pb_fail(err, PB_USAGE,
@@ -314,7 +314,7 @@ static int check_long_command(const struct pb_call *call, const struct pb_cluste
         return 0;
     if (archive)
         return pb_fail(err, PB_USAGE, "over a cluster it takes --once or --background");
-    if (!duration || pb_parse_duration(duration, &ms) < 0 || !ms)
+    if (!ms)
         return pb_fail(err, PB_USAGE, "over a cluster it takes --duration TIME or --background");
     *deadline_ms += ms;
     return 0;

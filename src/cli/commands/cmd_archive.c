@@ -8,6 +8,7 @@
 #include "base/retry.h"
 #include "cli/cli.h"
 #include "cli/stop.h"
+#include "cli/values.h"
 #include "control/identity.h"
 #include "engine/archive/archive_keep.h"
 #include "inject/session.h"
@@ -26,7 +27,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { EVERY_MS = 30000, LEAST_EVERY_MS = 100, KEEP_S = 60, MANY_SEGMENTS = 64, MANY_PERCENT = 12 };
+enum { KEEP_S = 60, MANY_SEGMENTS = 64, MANY_PERCENT = 12 };
 enum { LOOK_S = 2 };                    /* between two searches for new recordings of the process */
 #define LAST_LOOKS_NS (5 * PB_NS_PER_S) /* recordings end a moment after the process */
 
@@ -57,38 +58,27 @@ static void on_signal(int number)
 
 /* --- options --- */
 
-static int read_limits(const struct pb_call *call, struct job *job, struct pb_err *err)
+static void read_limits(const struct pb_call *call, struct job *job)
 {
-    const char *days = pb_call_option(call, "retention"), *size = pb_call_option(call, "max-size");
-    char *end = NULL;
-
-    job->limits.days = days ? strtod(days, &end) : job->settings.at[PB_SET_RETENTION_DAYS].number;
-    if (days && (end == days || *end || !(job->limits.days >= 0 && job->limits.days < 1e6)))
-        return pb_fail(err, PB_USAGE, "--retention takes days such as 7 or 0.5 (0: no limit), not '%s'",
-                       days);
-    if (size && pb_parse_size(size, &job->limits.bytes) < 0)
-        return pb_fail(err, PB_USAGE, "--max-size takes a size such as 500MB or 20GB, not '%s'", size);
-    return 0;
+    job->limits.days = pb_call_option(call, "retention") ? pb_call_number(call, "retention")
+                                                         : job->settings.at[PB_SET_RETENTION_DAYS].number;
+    job->limits.bytes = (uint64_t)pb_call_number(call, "max-size");
 }
 
 static int read_options(const struct pb_call *call, struct job *job, struct pb_err *err)
 {
-    const char *every = pb_call_option(call, "every");
-
     job->once = pb_call_option(call, "once");
     job->background = pb_call_option(call, "background");
     job->prune = pb_call_option(call, "prune");
-    job->every_ms = EVERY_MS;
+    job->every_ms = pb_call_ms(call, "every");
     if (job->once && job->background)
         return pb_fail(err, PB_USAGE, "--once or --background, not both");
-    if (every && (pb_parse_duration(every, &job->every_ms) < 0 || job->every_ms < LEAST_EVERY_MS))
-        return pb_fail(err, PB_USAGE, "--every takes a time of at least 100ms such as 30 or 5m, not '%s'",
-                       every);
     int r = pb_archive_folder(pb_call_option(call, "to"), job->folder, sizeof(job->folder), err);
     if (r < 0)
         return r;
     pb_settings_for(&call->ask, job->target, &job->settings);
-    return read_limits(call, job, err);
+    read_limits(call, job);
+    return 0;
 }
 
 /* --- the run --- */
@@ -419,12 +409,14 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "to", "DIR", "the archive (default: PROBING_ARCHIVE, or ~/.local/share/probing/archive)"},
+    {0, "to", PB_TEXT("DIR"), "the archive (default: PROBING_ARCHIVE, or ~/.local/share/probing/archive)"},
     {0, "once", NULL, "archive what is closed now, and end"},
     {'b', "background", NULL, "go on in the background until the process ends"},
-    {0, "every", "TIME", "how long closed rows may wait: 30s; sooner when there are many"},
-    {0, "retention", "DAYS", "remove files whose rows are older (default: probing.retention_days; 0: never)"},
-    {0, "max-size", "SIZE", "remove the oldest files beyond this size, such as 20GB"},
+    {0, "every", PB_TIME(.least = 100, .usual = 30000),
+     "how long closed rows may wait: 30s; sooner when there are many"},
+    {0, "retention", PB_NUMBER("DAYS", .most = 1e6),
+     "remove files whose rows are older (default: probing.retention_days; 0: never)"},
+    {0, "max-size", PB_SIZE(), "remove the oldest files beyond this size, such as 20GB"},
     {0, "prune", NULL,
      "--retention and --max-size are about every run in the archive, not this process alone"},
     {0},

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
+#include "cli/values.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -24,11 +25,12 @@ static const struct pb_option options[] = {
     {0, "no-lines", NULL, "with --merge: stacks are equal also where their line numbers are not"},
     {0, "tasks", NULL, "the asyncio tasks of all threads as a tree: below each those that it waits for"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
-    {0, "count", "N", "repeat N times; after the first only threads that changed, are new or have ended"},
-    {0, "interval", "TIME", "between two of them (default 1s)"},
+    {0, "count", PB_COUNT("N", .least = 1, .usual = 1),
+     "repeat N times; after the first only threads that changed, are new or have ended"},
+    {0, "interval", PB_TIME(.usual = 1000), "between two of them (default 1s)"},
     {0, "no-stop", NULL,
      "never stop a thread, not for microseconds; one that runs is then shown without stack"},
-    {0, "source", "FILE", "instead of the stacks, the text of a source file that a frame names"},
+    {0, "source", PB_TEXT("FILE"), "instead of the stacks, the text of a source file that a frame names"},
     {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
     {0},
 };
@@ -43,9 +45,8 @@ struct plan {
 
 static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err *err)
 {
-    struct plan p = {.count = 1, .interval_ms = 1000};
-    const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
-    char *end = NULL;
+    struct plan p = {.count = (uint64_t)pb_call_number(call, "count"),
+                     .interval_ms = pb_call_ms(call, "interval")};
 
     p.take.locals = pb_call_option(call, "locals");
     p.take.no_stop = pb_call_option(call, "no-stop");
@@ -55,15 +56,8 @@ static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err
     p.json = call->format == PB_FORMAT_JSON;
     p.merge = pb_call_option(call, "merge");
     p.source = pb_call_option(call, "source");
-    if (pb_call_option(call, "watch"))
+    if (pb_call_option(call, "watch") && !pb_call_option(call, "count"))
         p.count = 0;
-    if (count) {
-        p.count = strtoull(count, &end, 10);
-        if (*end || p.count == 0 || count[0] == '-')
-            return pb_fail(err, PB_USAGE, "--count takes a number from 1 on, not '%s'", count);
-    }
-    if (interval && pb_parse_duration(interval, &p.interval_ms) < 0)
-        return pb_fail(err, PB_USAGE, "--interval takes a time such as 2, 500ms or 1m, not '%s'", interval);
     *ret = p;
     return 0;
 }

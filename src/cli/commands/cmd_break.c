@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KIND     "paused" /* the agent's name for this kind of listening address; pause uses the same */
-#define LIMIT_MS "600000"
+#define KIND "paused" /* the agent's name for this kind of listening address; pause uses the same */
 
 /* Appends the words "FILE:LINE if COND", given as one argument or several. */
 static int add_place(const struct pb_call *call, struct pb_question *question, struct pb_err *err)
@@ -73,9 +72,7 @@ static int set_break(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = pb_question_add_duration(&question, call, "duration", "duration_ms", err);
     if (r == 0)
-        r = pb_call_option(call, "limit")
-                ? pb_question_add_duration(&question, call, "limit", "limit_ms", err)
-                : pb_question_add(&question, "limit_ms", LIMIT_MS, err);
+        r = pb_question_add_duration(&question, call, "limit", "limit_ms", err);
     if (r == 0)
         r = pb_address_parse(pb_call_option(call, "listen"), &address, err);
     if (r == 0)
@@ -111,13 +108,16 @@ static int run_break(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "log", "TEXT", "do not stop: record TEXT with each hit, \"loss={loss:.3f}\""},
-    {0, "on-change", "VAR@FUNCTION", "where this variable of a function changes, instead of a place"},
-    {0, "listen", "ADDR", "where clients are served (default 127.0.0.1 and a free port)"},
-    {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
-    {0, "limit", "TIME", "go on, without the breakpoint, after this long without a client (default 10m)"},
-    {0, "duration", "TIME", "end by itself after this long (default: until --stop; before Python 3.12 1m)"},
-    {0, "as", "NAME", "a name, for --stop"},
+    {0, "log", PB_TEXT("TEXT"), "do not stop: record TEXT with each hit, \"loss={loss:.3f}\""},
+    {0, "on-change", PB_TEXT("VAR@FUNCTION"),
+     "where this variable of a function changes, instead of a place"},
+    {0, "listen", PB_TEXT("ADDR"), "where clients are served (default 127.0.0.1 and a free port)"},
+    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
+    {0, "limit", PB_TIME(.least = 1, .usual = 600000),
+     "go on, without the breakpoint, after this long without a client (default 10m)"},
+    {0, "duration", PB_TIME(.least = 1),
+     "end by itself after this long (default: until --stop; before Python 3.12 1m)"},
+    {0, "as", PB_TEXT("NAME"), "a name, for --stop"},
     {0, "no-listen", NULL, "no address for clients: `continue` and --stop let the thread go on"},
     {0, "stop", NULL, "take away these breakpoints (FILE:LINE, the number or the name), or all"},
     {0},

@@ -2,20 +2,18 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/talk/catch.h"
+#include "cli/values.h"
 
 #include <stddef.h>
 
 static int run_catch(const struct pb_call *call, struct pb_err *err)
 {
-    const char *limit = pb_call_option(call, "limit");
     char token[256];
     struct pb_catch how = {
-        .token = token, .prompt = !pb_call_option(call, "no-prompt"), .limit_ms = PB_CATCH_LIMIT_MS};
+        .token = token, .prompt = !pb_call_option(call, "no-prompt"), .limit_ms = pb_call_ms(call, "limit")};
 
     if (pb_call_option(call, "stop"))
         return pb_catch_stop(call, err);
-    if (limit && (pb_parse_duration(limit, &how.limit_ms) < 0 || how.limit_ms == 0))
-        return pb_fail(err, PB_USAGE, "--limit takes a time such as 30, 5m or 1h, not '%s'", limit);
     int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &how.address, err);
     if (r == 0)
         r = pb_address_token(call, &how.address, token, sizeof(token), err);
@@ -24,8 +22,9 @@ static int run_catch(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "no-prompt", NULL, "keep the scene and let the program die at once"},
-    {0, "limit", "TIME", "let it go on after this long without input of a client (default 10m)"},
-    {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
+    {0, "limit", PB_TIME(.least = 1, .usual = PB_CATCH_LIMIT_MS),
+     "let it go on after this long without input of a client (default 10m)"},
+    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
     {0, "stop", NULL, "no more: hooks and handlers are given back"},
     {0},
 };

@@ -63,7 +63,7 @@ static void bash(void)
            "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} word command= words=\n"
            "    case $prev in\n"
            "        -t|--target) COMPREPLY=($(compgen -W \"" PIDS "\" -- \"$cur\")); return ;;\n"
-           "        --format) COMPREPLY=($(compgen -W \"table json csv tsv\" -- \"$cur\")); return ;;\n"
+           "        --format) COMPREPLY=($(compgen -W \"" PB_FORMATS "\" -- \"$cur\")); return ;;\n"
            "    esac\n"
            "    for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
            "        case $word in\n        ");
@@ -99,9 +99,9 @@ static void zsh_option(const struct pb_option *o)
     printf("]");
     if (strcmp(o->name, "target") == 0)
         printf(":target:->pids");
-    else if (strcmp(o->name, "format") == 0)
-        printf(":format:(table json csv tsv)");
-    else if (o->argument)
+    else if (o->value && o->value->choices)
+        printf(":%s:(%s)", o->name, o->value->choices);
+    else if (o->value)
         printf(":value:_files");
     printf("'");
 }
@@ -145,18 +145,25 @@ static void zsh(void)
 
 /* --- fish --- */
 
+/* What follows it; other: where that is no word of a list. */
+static void fish_value(const struct pb_option *o, const char *other)
+{
+    if (o->value && o->value->choices)
+        printf(" -x -a '%s'", o->value->choices);
+    else if (o->value)
+        fputs(other, stdout);
+}
+
 static void fish_command(const struct pb_command *c)
 {
     printf("complete -c probing -n 'not __probing_command >/dev/null' -f -a %s -d '", c->name);
     print_quoted(c->summary, "\\");
     puts("'");
     for (size_t i = 0; c->options && c->options[i].name; i++) {
-        printf("complete -c probing -n 'contains -- %s (__probing_command)' -l %s%s -d '", c->name,
-               c->options[i].name,
-               strcmp(c->options[i].name, "format") == 0
-                   ? " -x -a 'table json jsonl csv tsv markdown parquet arrow'"
-               : c->options[i].argument ? " -r"
-                                        : "");
+        printf("complete -c probing -n 'contains -- %s (__probing_command)' -l %s", c->name,
+               c->options[i].name);
+        fish_value(&c->options[i], " -r");
+        printf(" -d '");
         print_quoted(c->options[i].help, "\\");
         puts("'");
     }
@@ -169,10 +176,9 @@ static void fish_shared(const struct pb_option *o)
     for (size_t i = 0; pb_commands[i]; i++)
         if (pb_option_applies(pb_commands[i], o))
             printf(" %s", pb_commands[i]->name);
-    printf("' -l %s%s -d '", o->name,
-           strcmp(o->name, "format") == 0 ? " -x -a 'table json csv tsv'"
-           : o->argument                  ? " -x"
-                                          : "");
+    printf("' -l %s", o->name);
+    fish_value(o, " -x");
+    printf(" -d '");
     print_quoted(o->help, "\\");
     puts("'");
 }

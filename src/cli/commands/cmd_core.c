@@ -13,7 +13,8 @@ static const struct pb_option options[] = {
     {0, "native", NULL, "native frames too, where they were called; without Python they are shown anyhow"},
     {0, "merge", NULL, "equal stacks once, the rarest first"},
     {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
-    {0, "root", "DIR", "where its files are, of a process from a container or another machine (default /)"},
+    {0, "root", PB_TEXT("DIR"),
+     "where its files are, of a process from a container or another machine (default /)"},
     {0},
 };
 

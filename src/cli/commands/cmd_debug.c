@@ -5,13 +5,13 @@
 #include "cli/print/rows.h"
 #include "cli/talk/address.h"
 #include "cli/talk/dialog.h"
+#include "cli/values.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define KIND     "debug"
-#define LIMIT_MS (600u * 1000)
+#define KIND "debug"
 
 static int listen_for_clients(const struct pb_call *call, const struct pb_address *address,
                               const char *arguments, struct pb_err *err)
@@ -47,15 +47,12 @@ static int start_debugpy(const struct pb_call *call, const struct pb_address *ad
 
 static int run_debug(const struct pb_call *call, struct pb_err *err)
 {
-    const char *limit = pb_call_option(call, "limit");
-    unsigned limit_ms = LIMIT_MS;
+    unsigned limit_ms = pb_call_ms(call, "limit");
     struct pb_address address;
     char token[256], arguments[300];
 
     if (pb_call_option(call, "stop"))
         return pb_address_stop_all(call, KIND, "it was not listening for debuggers", err);
-    if (limit && (pb_parse_duration(limit, &limit_ms) < 0 || limit_ms == 0))
-        return pb_fail(err, PB_USAGE, "--limit takes a time such as 30, 5m or 1h, not '%s'", limit);
     int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &address, err);
     if (r < 0)
         return r;
@@ -73,12 +70,12 @@ static int run_debug(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "limit", "TIME",
+    {0, "limit", PB_TIME(.least = 1, .usual = 600000),
      "let all go after this long without input of a client while a thread is stopped (10m)"},
-    {0, "token", "TOKEN", "what a client must name in its launch.json; \"-\": read it from stdin"},
+    {0, "token", PB_TEXT("TOKEN"), "what a client must name in its launch.json; \"-\": read it from stdin"},
     {0, "stop", NULL, "stop listening, end the debuggers that came that way, and let all threads go on"},
     {0, "debugpy", NULL, "start debugpy in the process instead, where it is installed"},
-    {0, "debugpy-path", "DIR", "the same, with debugpy from that folder"},
+    {0, "debugpy-path", PB_TEXT("DIR"), "the same, with debugpy from that folder"},
     {0},
 };
 

@@ -200,7 +200,7 @@ const struct pb_command pb_cmd_eval = {
 };
 
 static const struct pb_option execute_options[] = {
-    {0, "thread", "THREAD", "run it in that thread of the program, between two bytecodes: main"},
+    {0, "thread", PB_TEXT("THREAD"), "run it in that thread of the program, between two bytecodes: main"},
     {0},
 };
 

@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/query/query_run.h"
+#include "cli/values.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -61,11 +62,8 @@ static int write_table(const struct pb_call *call, const struct pb_cluster *c,
     if (!output)
         return pb_fail(err, PB_USAGE, "where to? (-o FILE.parquet or -o FILE.csv)");
     o.format = pb_query_format_of(output);
-    if (format && (pb_query_format(format, &o.format) < 0 || o.format == PB_QUERY_TABLE))
-        return pb_fail(
-            err, PB_USAGE,
-            "there is no format '%s' for files; there are parquet, arrow, csv, tsv, json, jsonl and markdown",
-            format);
+    if (format)
+        pb_query_format(format, &o.format);
     if (!is_table_name(call->args[0]))
         return pb_fail(err, PB_USAGE,
                        "'%s' is no name of a table (probing -t PID query \"FROM probing.tables\" lists them)",
@@ -91,12 +89,15 @@ int pb_export_over_cluster(const struct pb_call *call, const struct pb_cluster *
 }
 
 static const struct pb_option options[] = {
-    {'o', "output", "FILE", "the file, which appears whole or not at all; its name tells the format"},
-    {0, "format", "FORMAT", "parquet, arrow, csv, tsv, json, jsonl or markdown"},
-    {0, "since", "TIME", "rows from then on: 5m or 2h back from now, or '2026-01-31 12:00:00' (UTC)"},
-    {0, "until", "TIME", "rows before then"},
+    {'o', "output", PB_TEXT("FILE"),
+     "the file, which appears whole or not at all; its name tells the format"},
+    {0, "format", PB_CHOICE("FORMAT", "parquet arrow csv tsv json jsonl markdown"),
+     "parquet, arrow, csv, tsv, json, jsonl or markdown"},
+    {0, "since", PB_TEXT("TIME"),
+     "rows from then on: 5m or 2h back from now, or '2026-01-31 12:00:00' (UTC)"},
+    {0, "until", PB_TEXT("TIME"), "rows before then"},
     {0, "strict", NULL, "fail, and write nothing, where something of a process could not be read"},
-    {0, "archive", "DIR",
+    {0, "archive", PB_TEXT("DIR"),
      "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
     {0},
 };

@@ -14,20 +14,21 @@
 #include "cli/profile/profile_from.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/recordings.h"
+#include "cli/values.h"
 #include "print/outlet.h"
 #include "profile/write.h"
 
-#define BAR_WIDTH   30
-#define BAR_EVERY   (100 * PB_NS_PER_MS)
-#define DURATION_MS 10000
+#define BAR_WIDTH 30
+#define BAR_EVERY (100 * PB_NS_PER_MS)
 
 enum { FIRST_TRIES = 30, FIRST_AGAIN_MS = 100, SOURCES_MAX = 16 };
 
 static const struct pb_option options[] = {
-    {'o', "output", "FILE",
+    {'o', "output", PB_TEXT("FILE"),
      ".svg .html .lines.html (source lines) .folded .json (speedscope) .gecko.json (Firefox) .pb.gz (pprof) "
      ".perfetto"},
-    {'d', "duration", "TIME", "how long (default 10s; 0: until Ctrl-C, which ends any and writes)"},
+    {'d', "duration", PB_TIME(.usual = 10000),
+     "how long (default 10s; 0: until Ctrl-C, which ends any and writes)"},
     PB_PROFILE_OPTIONS,
     {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
     {0, "threads", NULL, "a level for each thread"},
@@ -35,9 +36,9 @@ static const struct pb_option options[] = {
     {0, "merge", NULL, "of several processes, or of the ranks of a cluster: one graph, no level for each"},
     {0, "diff", NULL, "compare two: FILE.folded or recordings, before and after"},
     {0, "sampled", NULL, "what `pprof` has sampled of it; where it has not, or with -d: sample now"},
-    {0, "from", "RUN", "of a recording (probing record): its folder, or the pid it is of"},
-    {0, "since", "TIME", "of the recording only from then on: 5m ago, or 14:30:00"},
-    {0, "until", "TIME", "and only up to then"},
+    {0, "from", PB_TEXT("RUN"), "of a recording (probing record): its folder, or the pid it is of"},
+    {0, "since", PB_TEXT("TIME"), "of the recording only from then on: 5m ago, or 14:30:00"},
+    {0, "until", PB_TEXT("TIME"), "and only up to then"},
     {0},
 };
 
@@ -211,15 +212,12 @@ static int run_live(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(profiling_cleanup) struct pb_profiling *p = NULL;
     _cleanup_(close_sources) struct source_set sources = {0};
-    const char *duration = pb_call_option(call, "duration");
     struct pb_profile_plan plan;
-    unsigned duration_ms = DURATION_MS;
+    unsigned duration_ms = pb_call_ms(call, "duration");
 
     int r = pb_profile_plan(call, &plan, err);
     if (r < 0)
         return r;
-    if (duration && pb_parse_duration(duration, &duration_ms) < 0)
-        return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
     const struct pb_profiling_options profiling = {.sampler = plan.sampler,
                                                    .duration_ns = duration_ms * PB_NS_PER_MS,
                                                    .cancelled = pb_profile_cancelled()};

@@ -111,7 +111,7 @@ static void print_option(const struct pb_option *o)
     char left[48];
 
     snprintf(left, sizeof(left), "%c%c%s --%s%s%s", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
-             o->letter ? "," : " ", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+             o->letter ? "," : " ", o->name, o->value ? " " : "", o->value ? o->value->name : "");
     put_pair(left, OPTIONS, o->help);
 }
 

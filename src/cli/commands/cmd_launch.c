@@ -50,7 +50,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 static const struct pb_option options[] = {
     {0, "children", NULL,
      "in the programs that it starts too (multiprocessing, subprocess, torchrun workers)"},
-    {0, "init", "FILE", "run this Python file in the program once the agent is there"},
+    {0, "init", PB_TEXT("FILE"), "run this Python file in the program once the agent is there"},
     {0},
 };
 

@@ -31,7 +31,7 @@ static int run_listen(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
+    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
     {0, "stop", NULL, "stop listening, and end the prompts that came that way"},
     {0},
 };

@@ -30,8 +30,8 @@ static void put_option(const struct pb_option *o)
         printf("\\-%c, ", o->letter);
     fputs("\\-\\-", stdout);
     put_roff(o->name);
-    if (o->argument)
-        printf(" \\fI%s\\fR", o->argument);
+    if (o->value)
+        printf(" \\fI%s\\fR", o->value->name);
     putchar('\n');
     put_roff(o->help);
     putchar('\n');

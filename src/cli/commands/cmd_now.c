@@ -3,6 +3,7 @@
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/print/rows.h"
+#include "cli/values.h"
 #include "remote/runs.h"
 
 #include <errno.h>
@@ -66,12 +67,7 @@ static int show_once(const struct pb_call *call, struct pb_now *now, struct pb_e
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    const char *interval = pb_call_option(call, "interval");
-    unsigned interval_ms = 1000;
-
-    if (interval && (pb_parse_duration(interval, &interval_ms) < 0 || interval_ms < 100))
-        return pb_fail(err, PB_USAGE,
-                       "--interval takes a time of at least 100ms such as 2 or 500ms, not '%s'", interval);
+    unsigned interval_ms = pb_call_ms(call, "interval");
     struct pb_now *now = pb_now_new();
     if (!now)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -94,7 +90,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
-    {0, "interval", "TIME", "between two of them (default 1s)"},
+    {0, "interval", PB_TIME(.least = 100, .usual = 1000), "between two of them (default 1s)"},
     {0},
 };
 

@@ -5,13 +5,13 @@
 #include "cli/print/rows.h"
 #include "cli/talk/address.h"
 #include "cli/talk/dialog.h"
+#include "cli/values.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define KIND     "paused"
-#define AGAIN    "held "
-#define LIMIT_MS (600u * 1000)
+#define KIND  "paused"
+#define AGAIN "held "
 
 static int continue_process(const struct pb_call *call, struct pb_err *err)
 {
@@ -77,15 +77,12 @@ static void keep_address(const struct pb_call *call, const struct pb_address *ad
 
 static int run_pause(const struct pb_call *call, struct pb_err *err)
 {
-    const char *limit = pb_call_option(call, "limit");
-    unsigned limit_ms = LIMIT_MS;
+    unsigned limit_ms = pb_call_ms(call, "limit");
     struct pb_address address;
     char token[256], words[64], answer[16384];
 
     if (pb_call_option(call, "continue"))
         return continue_process(call, err);
-    if (limit && (pb_parse_duration(limit, &limit_ms) < 0 || limit_ms == 0))
-        return pb_fail(err, PB_USAGE, "--limit takes a time such as 30, 5m or 1h, not '%s'", limit);
     int r = pb_address_parse(call->nargs ? call->args[0] : NULL, &address, err);
     if (r == 0)
         r = pb_address_token(call, &address, token, sizeof(token), err);
@@ -112,8 +109,9 @@ static int run_pause(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "all", NULL, "stop every Python thread, not the main thread alone"},
-    {0, "limit", "TIME", "go on after this long without input of a client (default 10m)"},
-    {0, "token", "TOKEN", "what a client must send first; \"-\": read it from stdin"},
+    {0, "limit", PB_TIME(.least = 1, .usual = 600000),
+     "go on after this long without input of a client (default 10m)"},
+    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
     {0, "continue", NULL, "let a process go on that is paused"},
     {0},
 };

@@ -4,16 +4,20 @@
 #include "cli/profile/profile_run.h"
 #include "cli/profile/recordings.h"
 #include "cli/serve_program.h"
+#include "cli/values.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const struct pb_option options[] = {
-    {'d', "duration", "TIME", "how long to sample at most (default 1h; 0: until the process ends)"},
-    {'a', "address", "ADDR", "where the service listens, where none runs yet: HOST:PORT (default 127.0.0.1)"},
+    {'d', "duration", PB_TIME(.usual = PB_PPROF_LIMIT_MS),
+     "how long to sample at most (default 1h; 0: until the process ends)"},
+    {'a', "address", PB_TEXT("ADDR"),
+     "where the service listens, where none runs yet: HOST:PORT (default 127.0.0.1)"},
     {0, "stop", NULL, "end the sampling; what was sampled can still be had"},
-    {'r', "rate", "HZ", "samples a second of each thread (default: probing.sample_rate, 100)"},
+    {'r', "rate", PB_NUMBER("HZ", .least = 0.01, .most = 1e6),
+     "samples a second of each thread (default: probing.sample_rate, 100)"},
     {0, "cpu", NULL, "only threads that run: CPU time"},
     {0, "native", NULL, "native frames (C, C++) among the Python frames"},
     {0},
@@ -58,20 +62,17 @@ int pb_pprof_start(const struct pb_call *call, const struct pb_own_service *serv
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
-    const char *duration = pb_call_option(call, "duration"), *address = pb_call_option(call, "address");
-    unsigned limit_ms = PB_PPROF_LIMIT_MS;
+    const char *address = pb_call_option(call, "address");
     struct pb_own_service service;
     char pid[24];
 
     if (pb_call_option(call, "stop"))
         return pb_recordings_stop(call, true, err);
-    if (duration && pb_parse_duration(duration, &limit_ms) < 0)
-        return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
     snprintf(pid, sizeof(pid), "%d", (int)call->targets.at[0].pid);
     int r = pb_serve_check(address, err);
     if (r == 0)
         r = pb_serve_start(pid, address, &service, err);
-    return r < 0 ? r : pb_pprof_start(call, &service, limit_ms, err);
+    return r < 0 ? r : pb_pprof_start(call, &service, pb_call_ms(call, "duration"), err);
 }
 
 const struct pb_command pb_cmd_pprof = {

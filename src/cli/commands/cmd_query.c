@@ -4,6 +4,7 @@
 #include "cli/query/query_prompt.h"
 #include "cli/query/query_run.h"
 #include "cli/served.h"
+#include "cli/values.h"
 #include "engine/shared/wire.h"
 
 #include <errno.h>
@@ -13,34 +14,22 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 30000 };
-
 static int read_options(const struct pb_call *call, struct pb_query_options *ret, struct pb_err *err)
 {
-    const char *format = pb_call_option(call, "format"), *timeout = pb_call_option(call, "timeout"),
-               *watch = pb_call_option(call, "watch"), *rows = pb_call_option(call, "max-rows");
+    const char *format = pb_call_option(call, "format"), *watch = pb_call_option(call, "watch");
     struct pb_query_options o = {
-        .timeout_ms = TIMEOUT_MS,
+        .timeout_ms = pb_call_ms(call, "timeout"),
+        .watch_ms = pb_call_ms(call, "watch"),
+        .max_rows = (uint64_t)pb_call_number(call, "max-rows"),
         .print = {.expanded = pb_call_option(call, "expanded"), .columns = pb_call_option(call, "columns")},
         .stats = pb_call_option(call, "stats"),
         .strict = pb_call_option(call, "strict"),
         .output = pb_call_option(call, "output")};
-    char *end;
 
-    if (format && pb_query_format(format, &o.format) < 0)
-        return pb_fail(
-            err, PB_USAGE,
-            "there is no format '%s'; there are table, json, jsonl, csv, tsv, markdown, parquet and arrow",
-            format);
+    if (format)
+        pb_query_format(format, &o.format);
     if (o.output && !format)
         o.format = pb_query_format_of(o.output);
-    if (timeout && pb_parse_duration(timeout, &o.timeout_ms) < 0)
-        return pb_fail(err, PB_USAGE, "--timeout takes a time such as 30, 500ms or 2m, not '%s'", timeout);
-    if (rows && ((o.max_rows = strtoull(rows, &end, 10)) == 0 || *end || rows[0] == '-'))
-        return pb_fail(err, PB_USAGE, "--max-rows takes a number of rows, not '%s'", rows);
-    if (watch && (pb_parse_duration(watch, &o.watch_ms) < 0 || o.watch_ms < 100))
-        return pb_fail(err, PB_USAGE, "--watch takes a time of at least 100ms such as 2 or 500ms, not '%s'",
-                       watch);
     if (o.print.expanded && o.format != PB_QUERY_TABLE)
         return pb_fail(err, PB_USAGE, "--expanded is a form of the table format alone");
     if (o.print.columns && o.format != PB_QUERY_JSONL)
@@ -161,18 +150,20 @@ int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c
 }
 
 static const struct pb_option options[] = {
-    {0, "format", "FORMAT", "table, json, jsonl, csv, tsv, markdown, parquet or arrow (its stream)"},
-    {'o', "output", "FILE", "write to a file, which appears whole or not at all"},
-    {'f', "file", "FILE", "read the statements from a file"},
+    {0, "format", PB_CHOICE("FORMAT", "table json jsonl csv tsv markdown parquet arrow"),
+     "table, json, jsonl, csv, tsv, markdown, parquet or arrow (its stream)"},
+    {'o', "output", PB_TEXT("FILE"), "write to a file, which appears whole or not at all"},
+    {'f', "file", PB_TEXT("FILE"), "read the statements from a file"},
     {'x', "expanded", NULL, "one column a line"},
-    {0, "watch", "TIME", "run it again and again, in place; q ends it"},
+    {0, "watch", PB_TIME(.least = 100), "run it again and again, in place; q ends it"},
     {0, "columns", NULL, "jsonl: first a line with the names and types of the columns, then rows as arrays"},
-    {0, "archive", "DIR",
+    {0, "archive", PB_TEXT("DIR"),
      "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
     {0, "stats", NULL, "say how much was read, on stderr"},
     {0, "strict", NULL, "fail where something of a process could not be read (probing.sources says what)"},
-    {0, "max-rows", "N", "of a cluster: rows of a table that a node sends at most (default 1000000)"},
-    {0, "timeout", "TIME", "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
+    {0, "max-rows", PB_COUNT("N", .least = 1),
+     "of a cluster: rows of a table that a node sends at most (default 1000000)"},
+    {0, "timeout", PB_TIME(.usual = 30000), "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
     {0},
 };
 

@@ -18,14 +18,17 @@
 #include "cli/cli.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/recordings.h"
+#include "cli/values.h"
 
 static const struct pb_option options[] = {
-    {'d', "duration", "TIME", "how long (default: until the process ends, or Ctrl-C)"},
+    {'d', "duration", PB_TIME(), "how long (default: until the process ends, or Ctrl-C)"},
     {0, "background", NULL, "go on when the terminal is gone; --stop ends it"},
     {0, "list", NULL, "the recordings there are, of the process or of all"},
     {0, "stop", NULL, "end those of the process that run in the background"},
-    {0, "watchdog", "TIME", "keep all stacks with locals when the main thread stands still that long"},
-    {0, "size", "MB", "what the recording may hold (default 64); the oldest makes room"},
+    {0, "watchdog", PB_TIME(.least = 1),
+     "keep all stacks with locals when the main thread stands still that long"},
+    {0, "size", PB_NUMBER("MB", .least = 1, .most = 1e6),
+     "what the recording may hold (default 64); the oldest makes room"},
     PB_PROFILE_OPTIONS,
     {0},
 };
@@ -43,32 +46,18 @@ static void recording_cleanup(struct pb_profile_recorder **r)
 static int parse_record_options(const struct pb_call *call, struct pb_profile_recorder_options *ret,
                                 struct pb_err *err)
 {
-    const char *duration = pb_call_option(call, "duration"), *watchdog = pb_call_option(call, "watchdog"),
-               *size = pb_call_option(call, "size");
     struct pb_profile_plan plan;
-    unsigned duration_ms = 0, watchdog_ms = 0;
-    double mb = 0;
-    char *end;
 
     int r = pb_profile_plan(call, &plan, err);
     if (r < 0)
         return r;
     plan.sampler.with_gil = true;
-    if (duration && pb_parse_duration(duration, &duration_ms) < 0)
-        return pb_fail(err, PB_USAGE, "--duration takes a time such as 10, 500ms or 2m, not '%s'", duration);
-    if (watchdog && (pb_parse_duration(watchdog, &watchdog_ms) < 0 || watchdog_ms == 0))
-        return pb_fail(err, PB_USAGE, "--watchdog takes a time such as 60s or 5m, not '%s'", watchdog);
-    if (size) {
-        mb = strtod(size, &end);
-        if (*end || !(mb >= 1 && mb <= 1e6))
-            return pb_fail(err, PB_USAGE, "--size takes megabytes from 1 on, not '%s'", size);
-    }
     *ret = (struct pb_profile_recorder_options){.sampler = plan.sampler,
                                                 .targets = &call->targets,
-                                                .duration_ns = duration_ms * PB_NS_PER_MS,
+                                                .duration_ns = pb_call_ms(call, "duration") * PB_NS_PER_MS,
                                                 .cancelled = pb_profile_cancelled(),
-                                                .size = (uint64_t)(mb * (1 << 20)),
-                                                .watchdog_ns = watchdog_ms * PB_NS_PER_MS,
+                                                .size = (uint64_t)(pb_call_number(call, "size") * (1 << 20)),
+                                                .watchdog_ns = pb_call_ms(call, "watchdog") * PB_NS_PER_MS,
                                                 .follow_rate = !pb_call_option(call, "rate")};
     return 0;
 }

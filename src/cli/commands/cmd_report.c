@@ -285,7 +285,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {'o', "output", "FILE",
+    {'o', "output", PB_TEXT("FILE"),
      "where it goes: one HTML file, without scripts, that opens offline; of several processes with the rank "
      "or pid in its name"},
     {0},

@@ -39,22 +39,12 @@ static int stop_service(struct pb_err *err)
     return r;
 }
 
-/* They are options of record and archive, whose complaints nobody would see. */
 static int check_watch(const struct pb_call *call, struct pb_err *err)
 {
-    const char *rate = pb_call_option(call, "record"), *watchdog = pb_call_option(call, "watchdog"),
-               *retention = pb_call_option(call, "retention");
-    char *end = NULL;
-    unsigned ms;
-
-    double hz = rate ? strtod(rate, &end) : 1;
-    if (rate && (*end || !(hz >= 0.1 && hz <= 1000)))
-        return pb_fail(err, PB_USAGE, "--record takes samples a second from 0.1 to 1000, not '%s'", rate);
-    if (watchdog && (!rate || pb_parse_duration(watchdog, &ms) < 0 || ms == 0))
-        return pb_fail(err, PB_USAGE, "--watchdog takes a time such as 60s, and goes with --record");
-    double days = retention ? strtod(retention, &end) : 0;
-    if (retention && (!pb_call_option(call, "archive") || end == retention || *end || !(days >= 0)))
-        return pb_fail(err, PB_USAGE, "--retention takes days, and goes with --archive");
+    if (pb_call_option(call, "watchdog") && !pb_call_option(call, "record"))
+        return pb_fail(err, PB_USAGE, "--watchdog goes with --record");
+    if (pb_call_option(call, "retention") && !pb_call_option(call, "archive"))
+        return pb_fail(err, PB_USAGE, "--retention goes with --archive");
     return 0;
 }
 
@@ -77,7 +67,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
         if (call->values[i]) {
             snprintf(names[i], sizeof(names[i]), "--%s", pb_serve_options[i].name);
             words[n++] = names[i];
-            if (pb_serve_options[i].argument)
+            if (pb_serve_options[i].value)
                 words[n++] = call->values[i];
         }
     if (call->nargs)

@@ -12,6 +12,7 @@
 #include "cli/print/rows.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/profile_screen.h"
+#include "cli/values.h"
 #include "print/outlet.h"
 
 #define PLAIN_FUNCTIONS 20
@@ -20,8 +21,9 @@
 #define FULL            0.5 /* share of the memory in use beyond which a new epoch drops old names */
 
 static const struct pb_option options[] = {
-    {0, "interval", "TIME", "between two looks at it (default 1s)"},
-    {0, "count", "N", "refresh N times (default: until q or Ctrl-C; once if stdout is no terminal)"},
+    {0, "interval", PB_TIME(.least = 1, .usual = 1000), "between two looks at it (default 1s)"},
+    {0, "count", PB_COUNT("N", .least = 1),
+     "refresh N times (default: until q or Ctrl-C; once if stdout is no terminal)"},
     PB_PROFILE_OPTIONS,
     {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
     {0},
@@ -217,35 +219,17 @@ static void profiling_cleanup(struct pb_profiling **p)
     pb_profiling_free(*p);
 }
 
-static int parse_top_options(const struct pb_call *call, bool screen, uint64_t *ret_count, unsigned *ret_ms,
-                             struct pb_err *err)
-{
-    const char *count = pb_call_option(call, "count"), *interval = pb_call_option(call, "interval");
-    char *end;
-
-    *ret_count = screen ? 0 : 1;
-    *ret_ms = 1000;
-    if (count) {
-        *ret_count = strtoull(count, &end, 10);
-        if (*end || *ret_count == 0 || count[0] == '-')
-            return pb_fail(err, PB_USAGE, "--count takes a number from 1 on, not '%s'", count);
-    }
-    if (interval && (pb_parse_duration(interval, ret_ms) < 0 || *ret_ms == 0))
-        return pb_fail(err, PB_USAGE, "--interval takes a time such as 2, 500ms or 1m, not '%s'", interval);
-    return 0;
-}
-
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(profiling_cleanup) struct pb_profiling *p = NULL;
     struct pb_profile_plan plan;
-    uint64_t count;
-    unsigned interval_ms;
+    uint64_t count = (uint64_t)pb_call_number(call, "count");
+    unsigned interval_ms = pb_call_ms(call, "interval");
 
     bool screen = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    int r = parse_top_options(call, screen, &count, &interval_ms, err);
-    if (r == 0)
-        r = pb_profile_plan(call, &plan, err);
+    if (!count && !screen)
+        count = 1;
+    int r = pb_profile_plan(call, &plan, err);
     if (r < 0)
         return r;
     plan.sampler.with_gil = true;

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "cli/profile/torch_profile.h"
 #include "cli/query/query_run.h"
+#include "cli/values.h"
 #include "engine/shared/text.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 30000, INTERVAL_MS = 1000 };
+enum { TIMEOUT_MS = 30000 };
 
 /* The marks {rank,}, {by rank}, ... are left out or replaced for a single process. */
 #define LAST_STEPS                                                                                           \
@@ -170,16 +171,12 @@ static char *make_sql(bool as_tree, bool as_table, bool ranks, const struct pb_o
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     bool as_tree = call->nargs && strcmp(call->args[0], "tree") == 0;
-    const char *interval = pb_call_option(call, "interval");
-    struct pb_query_options o = {.timeout_ms = TIMEOUT_MS, .watch_ms = INTERVAL_MS};
+    struct pb_query_options o = {.timeout_ms = TIMEOUT_MS, .watch_ms = pb_call_ms(call, "interval")};
 
     if (call->nargs && strcmp(call->args[0], "profile") == 0)
         return pb_torch_profile(call, err);
     if (call->nargs && !as_tree)
         return pb_fail(err, PB_USAGE, "'%.40s' is not known here; there are tree and profile", call->args[0]);
-    if (interval && (pb_parse_duration(interval, &o.watch_ms) < 0 || o.watch_ms < 100))
-        return pb_fail(err, PB_USAGE,
-                       "--interval takes a time of at least 100ms such as 2 or 500ms, not '%s'", interval);
     o.format = call->format == PB_FORMAT_JSON  ? PB_QUERY_JSON
                : call->format == PB_FORMAT_CSV ? PB_QUERY_CSV
                : call->format == PB_FORMAT_TSV ? PB_QUERY_TSV
@@ -201,11 +198,15 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "interval", "TIME", "between two looks at it on a terminal (default 1s)"},
+    {0, "interval", PB_TIME(.least = 100, .usual = 1000),
+     "between two looks at it on a terminal (default 1s)"},
     {0, "once", NULL, "print it once, also on a terminal"},
-    {0, "steps", "N", "profile: how many whole steps (default 3, at most 100)"},
-    {'o', "output", "FILE", "profile: where the trace goes; of several ranks with the rank in its name"},
-    {0, "within", "TIME", "profile: give up when the steps are not over by then (default 1m)"},
+    {0, "steps", PB_COUNT("N", .least = 1, .most = 100, .usual = 3),
+     "profile: how many whole steps (default 3, at most 100)"},
+    {'o', "output", PB_TEXT("FILE"),
+     "profile: where the trace goes; of several ranks with the rank in its name"},
+    {0, "within", PB_TIME(.least = 1000, .most = 500000000, .usual = 60000),
+     "profile: give up when the steps are not over by then (default 1m)"},
     {0},
 };
 

@@ -3,8 +3,6 @@
 #include "cli/cli.h"
 #include "cli/talk/question.h"
 
-#define DEPTH_MAX 16
-
 static const char *const column_names[] = {"target", "function", "calls", "errors", "mean_ms"};
 static const struct pb_question_columns columns = {column_names, "tnnn", false};
 
@@ -21,7 +19,7 @@ static int run_trace(const struct pb_call *call, struct pb_err *err)
     if (r == 0 && locals)
         r = pb_question_add(&question, "locals", locals, err);
     if (r == 0)
-        r = pb_question_add_number(&question, call, "depth", DEPTH_MAX, err);
+        r = pb_question_add_given(&question, call, "depth", err);
     if (r == 0)
         r = pb_question_add_duration(&question, call, "duration", "duration_ms", err);
     return r < 0 ? r : pb_question_ask(call, "trace", &question, stdout, err);
@@ -29,9 +27,11 @@ static int run_trace(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "args", NULL, "record arguments and results"},
-    {0, "locals", "NAMES", "record these local variables at the end of each call: a,b"},
-    {0, "depth", "N", "record calls that the function makes too, N levels (default 1: the function alone)"},
-    {0, "duration", "TIME", "stop by itself after this long (default: until --stop; before Python 3.12 10s)"},
+    {0, "locals", PB_TEXT("NAMES"), "record these local variables at the end of each call: a,b"},
+    {0, "depth", PB_COUNT("N", .least = 1, .most = 16),
+     "record calls that the function makes too, N levels (default 1: the function alone)"},
+    {0, "duration", PB_TIME(.least = 1),
+     "stop by itself after this long (default: until --stop; before Python 3.12 10s)"},
     {0, "stop", NULL, "stop tracing these functions, or all"},
     {0},
 };

@@ -3,8 +3,6 @@
 #include "cli/cli.h"
 #include "cli/talk/question.h"
 
-#define RATE_MAX 100000
-
 static const char *const column_names[] = {"target", "variable", "file", "line", "changes"};
 static const struct pb_question_columns columns = {column_names, "ttnn", false};
 
@@ -16,15 +14,17 @@ static int run_watch(const struct pb_call *call, struct pb_err *err)
         return pb_question_print_rows(call, "watch", &columns, err);
     int r = pb_question_add_request(&question, call, "name", err);
     if (r == 0)
-        r = pb_question_add_number(&question, call, "rate", RATE_MAX, err);
+        r = pb_question_add_given(&question, call, "rate", err);
     if (r == 0)
         r = pb_question_add_duration(&question, call, "duration", "duration_ms", err);
     return r < 0 ? r : pb_question_ask(call, "watch", &question, stdout, err);
 }
 
 static const struct pb_option options[] = {
-    {0, "rate", "N", "record at most N changes a second, and how many were left out (default 1000)"},
-    {0, "duration", "TIME", "stop by itself after this long (default: until --stop; before Python 3.12 1m)"},
+    {0, "rate", PB_COUNT("N", .least = 1, .most = 100000),
+     "record at most N changes a second, and how many were left out (default 1000)"},
+    {0, "duration", PB_TIME(.least = 1),
+     "stop by itself after this long (default: until --stop; before Python 3.12 1m)"},
     {0, "stop", NULL, "stop watching these variables, or all"},
     {0},
 };

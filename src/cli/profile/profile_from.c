@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "cli/values.h"
 #include "print/outlet.h"
 #include "profile/diff.h"
 

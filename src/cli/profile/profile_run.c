@@ -10,8 +10,8 @@
 #include "ask/settings.h"
 #include "base/cleanup.h"
 #include "cli/stop.h"
+#include "cli/values.h"
 
-#define RATE_MAX  1e6
 #define FULL_RATE 1000 /* Hz; probing.sample_rate is a share of it */
 
 static volatile sig_atomic_t caught;
@@ -43,18 +43,13 @@ const atomic_bool *pb_profile_cancelled(void)
 int pb_profile_plan(const struct pb_call *call, struct pb_profile_plan *ret, struct pb_err *err)
 {
     struct pb_profile_plan plan = {0};
-    const char *rate = pb_call_option(call, "rate");
-    char *end;
 
-    if (!rate) {
+    if (!pb_call_option(call, "rate")) {
         struct pb_settings settings;
         pb_settings_for(&call->ask, call->targets.n ? &call->targets.at[0] : NULL, &settings);
         plan.sampler.rate = settings.at[PB_SET_SAMPLE_RATE].number * FULL_RATE;
     } else {
-        plan.sampler.rate = strtod(rate, &end);
-        if (*end || !(plan.sampler.rate >= 0.01 && plan.sampler.rate <= RATE_MAX))
-            return pb_fail(err, PB_USAGE, "--rate takes samples a second, 0.01 to %.0f, not '%s'", RATE_MAX,
-                           rate);
+        plan.sampler.rate = pb_call_number(call, "rate");
     }
     plan.sampler.cpu = pb_call_option(call, "cpu");
     plan.sampler.gil = pb_call_option(call, "gil");

@@ -7,7 +7,8 @@
 
 /* The options that all three take. */
 #define PB_PROFILE_OPTIONS                                                                                   \
-    {'r', "rate", "HZ", "samples a second of each thread (default: probing.sample_rate, 100)"},              \
+    {'r', "rate", PB_NUMBER("HZ", .least = 0.01, .most = 1e6),                                               \
+     "samples a second of each thread (default: probing.sample_rate, 100)"},                                 \
         {0, "cpu", NULL, "only threads that run: CPU time"},                                                 \
         {0, "wall", NULL, "threads that run and that wait: time as it passes (the default)"},                \
         {0, "gil", NULL, "only the thread that holds the GIL"},                                              \

@@ -16,6 +16,7 @@
 #include "cli/fanout.h"
 #include "cli/talk/dialog.h"
 #include "cli/talk/question.h"
+#include "cli/values.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEPS = 3, STEPS_MAX = 100, LIMIT_MS = 60000, LINE = 256, BUCKETS_MAX = 300, SLACK_MS = 15000 };
+enum { LINE = 256, BUCKETS_MAX = 300, SLACK_MS = 15000 };
 #define TRACE_MAX ((size_t)1 << 30)
 
 struct capture {
@@ -353,22 +354,16 @@ static int run_captures(struct capture *all, size_t n, const struct pb_call *cal
 
 int pb_torch_profile(const struct pb_call *call, struct pb_err *err)
 {
-    const char *output = pb_call_option(call, "output"), *within = pb_call_option(call, "within");
+    const char *output = pb_call_option(call, "output");
     struct pb_question question = {.used = 0};
     char number[24];
-    unsigned limit_ms = LIMIT_MS;
+    unsigned limit_ms = pb_call_ms(call, "within");
     size_t n = call->targets.n;
 
     if (!output)
         return pb_fail(err, PB_USAGE, "torch profile needs -o FILE, where the trace goes");
-    if (within && (pb_parse_duration(within, &limit_ms) < 0 || limit_ms < 1000 || limit_ms > INT_MAX / 4))
-        return pb_fail(err, PB_USAGE, "--within takes a time of at least 1s such as 30 or 2m, not '%s'",
-                       within);
-    int r = pb_question_add_number(&question, call, "steps", STEPS_MAX, err);
-    if (r == 0 && !pb_call_option(call, "steps")) {
-        snprintf(number, sizeof(number), "%d", STEPS);
-        r = pb_question_add(&question, "steps", number, err);
-    }
+    snprintf(number, sizeof(number), "%.0f", pb_call_number(call, "steps"));
+    int r = pb_question_add(&question, "steps", number, err);
     snprintf(number, sizeof(number), "%u", limit_ms);
     if (r == 0)
         r = pb_question_add(&question, "limit_ms", number, err);

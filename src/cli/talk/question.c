@@ -7,6 +7,7 @@
 #include "cli/fanout.h"
 #include "cli/print/rows.h"
 #include "cli/talk/dialog.h"
+#include "cli/values.h"
 #include "inject/session.h"
 #include "remote/procinfo.h"
 
@@ -31,30 +32,21 @@ int pb_question_add(struct pb_question *question, const char *name, const char *
 int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
                              const char *name, struct pb_err *err)
 {
-    const char *given = pb_call_option(call, option);
     char number[24];
-    unsigned ms;
+    unsigned ms = pb_call_ms(call, option);
 
-    if (!given)
+    if (!ms)
         return 0;
-    if (pb_parse_duration(given, &ms) < 0 || ms == 0)
-        return pb_fail(err, PB_USAGE, "--%s takes a time such as 10, 500ms or 2m, not '%s'", option, given);
     snprintf(number, sizeof(number), "%u", ms);
     return pb_question_add(question, name, number, err);
 }
 
-int pb_question_add_number(struct pb_question *question, const struct pb_call *call, const char *option,
-                           long most, struct pb_err *err)
+int pb_question_add_given(struct pb_question *question, const struct pb_call *call, const char *option,
+                          struct pb_err *err)
 {
     const char *given = pb_call_option(call, option);
-    char *end;
 
-    if (!given)
-        return 0;
-    long number = strtol(given, &end, 10);
-    if (end == given || *end || number < 1 || number > most)
-        return pb_fail(err, PB_USAGE, "--%s takes a number from 1 to %ld, not '%s'", option, most, given);
-    return pb_question_add(question, option, given, err);
+    return given ? pb_question_add(question, option, given, err) : 0;
 }
 
 int pb_question_add_request(struct pb_question *question, const struct pb_call *call, const char *name,

@@ -19,13 +19,13 @@ struct pb_question {
 /* Appends "NAME=VALUE". PB_USAGE where the value has a line break. */
 int pb_question_add(struct pb_question *question, const char *name, const char *value, struct pb_err *err);
 
-/* Appends an option of the call that is a time, in ms; nothing where it is not given. */
+/* Appends an option of the call that is a time, in ms: as given or as usual; nothing where there is none. */
 int pb_question_add_duration(struct pb_question *question, const struct pb_call *call, const char *option,
                              const char *name, struct pb_err *err);
 
-/* Appends an option that is a whole number from 1 to most. */
-int pb_question_add_number(struct pb_question *question, const struct pb_call *call, const char *option,
-                           long most, struct pb_err *err);
+/* Appends an option as it was given. */
+int pb_question_add_given(struct pb_question *question, const struct pb_call *call, const char *option,
+                          struct pb_err *err);
 
 /* The first lines of trace and watch: "do" (--stop: stop; with arguments: start; otherwise list), and each
  * argument of the call under that name. */
