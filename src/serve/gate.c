@@ -170,28 +170,30 @@ bool pb_gate_is_open(const char *path)
     return strncmp(path, "/assets/", 8) == 0;
 }
 
-unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_headers *k, const char **ret_why)
+unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_headers *headers,
+                       const char **ret_why)
 {
-    if (k->doubled || (k->length && k->chunked)) {
+    if (headers->doubled || (headers->length && headers->chunked)) {
         *ret_why = "a header appears twice that may appear once, or both Content-Length and "
                    "Transfer-Encoding are given";
         return 400;
     }
-    if (!k->host || !is_our_host(gate, k)) {
+    if (!headers->host || !is_our_host(gate, headers)) {
         *ret_why = "this service does not answer under that name (serve --host NAME adds one)";
         return 421;
     }
-    if (!only_reads(k) && k->origin && !is_own_origin(k->origin, k->host)) {
+    if (!only_reads(headers) && headers->origin && !is_own_origin(headers->origin, headers->host)) {
         *ret_why = "a page of another site may change nothing here";
         return 403;
     }
-    if (!only_reads(k) && k->site && strcmp(k->site, "same-origin") != 0 && strcmp(k->site, "none") != 0) {
+    if (!only_reads(headers) && headers->site && strcmp(headers->site, "same-origin") != 0 &&
+        strcmp(headers->site, "none") != 0) {
         *ret_why = "a page of another site may change nothing here";
         return 403;
     }
-    if (gate->token[0] && !pb_gate_is_open(k->path) && !has_own_token(gate, k)) {
-        bool cookie = k->cookie && is_in_cookie(gate, k->cookie);
-        if (cookie && !is_from_own_page(k)) {
+    if (gate->token[0] && !pb_gate_is_open(headers->path) && !has_own_token(gate, headers)) {
+        bool cookie = headers->cookie && is_in_cookie(gate, headers->cookie);
+        if (cookie && !is_from_own_page(headers)) {
             *ret_why = "with a cookie only a page of this service may ask for that";
             return 403;
         }
@@ -199,7 +201,7 @@ unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_heade
         if (!cookie)
             return 401;
     }
-    if (k->length && is_too_long(gate, k->length)) {
+    if (headers->length && is_too_long(gate, headers->length)) {
         *ret_why = "the body is too long (1 MB at most)";
         return 413;
     }

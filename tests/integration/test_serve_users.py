@@ -198,7 +198,7 @@ def test_with_a_certificate_it_speaks_tls_alone(tmp_path, certificate):
     (tmp_path / "bad.pem").write_text("no key\n")
     bad = subprocess.run([PROGRAM, "serve", *words[:3], str(tmp_path / "bad.pem")], capture_output=True, text=True,
                          timeout=20, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "r")})
-    assert bad.returncode == 1 and "certificate and key" in bad.stderr
+    assert bad.returncode == 1 and "--cert and --key" in bad.stderr
 
 
 def test_beyond_this_machine_a_token_is_needed_and_a_missing_certificate_is_said(tmp_path, certificate):
@@ -213,7 +213,7 @@ def test_beyond_this_machine_a_token_is_needed_and_a_missing_certificate_is_said
                      headers={"Host": f"evil.example:{s.port}"})[0] == s.ask("/api/v1/targets", headers={
                          "Host": f"10.1.2.3:{s.port}"})[0] == 421
         s.process.terminate()
-        assert "without TLS the token can be read on the way" in s.process.communicate(timeout=20)[1]
+        assert "without TLS, so the token can be read on the network" in s.process.communicate(timeout=20)[1]
     with service(tmp_path / "r", "--cert", str(certificate / "cert.pem"), "--key", str(certificate / "key.pem"),
                  "0.0.0.0:0") as s:
         s.process.terminate()
