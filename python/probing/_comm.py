@@ -1,7 +1,8 @@
 """Reports collectives and transfers of torch.distributed to the agent when they are issued (src/agent/probes/torch/torch_comm.c).
 
 DDP's reducer issues its own from C++, so patches in Python would miss them. Every operation passes torch's dispatcher: a kernel of ours at the
-autograd key, where these operations have none, reports it and passes it on. The dispatcher is used below torch.library, whose registry would keep
+key BackendSelect, where these operations have none, reports it and passes it on. Autograd's keys are left out by DTensor,
+FSDP's hooks and torch.inference_mode; this one is not. The dispatcher is used below torch.library, whose registry would keep
 the program from registering kernels of its own. Runs in threads that hold the GIL; nothing here
 raises into the program but what its signal handlers raise meanwhile.
 """
@@ -18,7 +19,7 @@ INPUTS = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "ten
 # Direction of the rank that an operation names: (argument, whether that rank sends).
 DIRECTIONS = {"send": ("dst", False), "recv_": ("src", True), "broadcast_": ("root_rank", True), "scatter_": ("root_rank", True),
               "reduce_": ("root_rank", False), "gather_": ("root_rank", False)}
-KEYS = ("AutogradCPU", "AutogradCUDA")
+KEY = "BackendSelect"
 
 _registered = []  # the dispatcher's handles: kernels are removed with them
 _groups = {}  # name of a group -> _Group
@@ -60,7 +61,7 @@ class _Operation:
         self.asynchronous = names.index("async_op") if "async_op" in names else None
         other, self.sends = DIRECTIONS.get(name, (None, False))
         self.other = names.index(other) if other else None
-        self.after = torch._C._after_autograd_keyset
+        self.after = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))
         self.unbox = torch._C._distributed_c10d.ProcessGroup.unbox
         self.ranks = sys.modules["torch.distributed.distributed_c10d"].get_process_group_ranks
 
@@ -119,9 +120,8 @@ def install_now():
             continue
         try:
             operation = _Operation(torch, name)
-            for key in KEYS:
-                if not torch._C._dispatch_has_kernel_for_dispatch_key("c10d::" + name, key):
-                    handle.impl(name, key, operation, True)
+            if not torch._C._dispatch_has_kernel_for_dispatch_key("c10d::" + name, KEY):
+                handle.impl(name, KEY, operation, True)
         except Exception:  # operations that this version describes differently are not reported
             pass
     _registered.append(handle)

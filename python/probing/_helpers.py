@@ -216,7 +216,7 @@ def modules():
     from . import _objects
 
     found, rows = _objects.Found(torch_of("modules()"), True), []
-    for name, _, _, _, _, parameters, _, _, _, training, _, address, _ in _objects.modules(found, roots_alone=True):
+    for name, _, _, _, _, parameters, _, _, _, training, _, address, _, _ in _objects.modules(found, roots_alone=True):
         parts = sum(1 for _ in found.visit(address)) - 1
         rows.append(Row(found.refs[address], name=name, parameters=parameters, parts=parts, training=training == "1"))
     return Table(["name", "parameters", "parts", "training"], sorted(rows, key=lambda row: -row.parameters))

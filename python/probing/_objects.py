@@ -8,6 +8,7 @@ not count: a table of many rows starts no collection of the program's garbage in
 import sys
 
 import _probing
+from . import _values
 from ._live import _escape
 from ._own import columns_of
 from ._program import gc_module
@@ -60,7 +61,7 @@ def walk(types, plain, getters, refs=None):
 def references(kind, getter=None):
     """Weak references to the objects of a type and its subclasses; with a getter, a C function, its result for each."""
     found = []
-    for _ in walk((None, None, None, kind), (None, None), getter, found):
+    for _ in walk((None, None, None, kind), (None, None, None), getter, found):
         pass
     return list({id(each): each for each in found if each is not None}.values())  # some objects are met twice
 
@@ -80,7 +81,8 @@ class Found:
         base, optimizer = torch._C.TensorBase.__dict__, getattr(sys.modules.get("torch.optim.optimizer"), "Optimizer", None)
         getters = tuple(getattr(base.get(name), "__get__", None) for name in GETTERS[0]) + tuple(base.get(name) for name in GETTERS[1])
         places, refs = {"T": self.tensors, "M": self.modules, "O": self.optimizers}, [] if with_refs else None
-        for text in walk((torch.Tensor, torch.nn.Module, optimizer, None), (torch.Tensor, torch.nn.Parameter), getters, refs):
+        sharded = _values.known("torch.distributed.tensor", "DTensor") or _values.known("torch.distributed._tensor", "DTensor")
+        for text in walk((torch.Tensor, torch.nn.Module, optimizer, None), (torch.Tensor, torch.nn.Parameter, sharded), getters, refs):
             addresses = []
             for line in text.split("\n"):
                 if line:
@@ -92,7 +94,7 @@ class Found:
                 del refs[:]
 
     def tensor(self, address):
-        """[class, shape, dtype, device, bytes, requires_grad, is_view], as far as known."""
+        """[class, shape, dtype, device, bytes, requires_grad, is_view, numbers on this rank], as far as known."""
         return self.tensors.get(address, "").split("\t")
 
     def parts(self, record, letter):
@@ -161,7 +163,7 @@ def modules(found, roots_alone=False, norms={}):
             tensors = parameters + [found.tensor(part) for part, _ in found.parts(record, "B")]
             yield (path or model, head[0], model, sum(map(count_of, parameters)), sum(map(bytes_of, tensors)), totals[address],
                    sum(count_of(tensor) for tensor in parameters if len(tensor) > 5 and tensor[5] == "1"), common(tensors, 3), common(tensors, 2),
-                   head[1], head[2], address, together([norms[part] for part, _ in found.parts(record, "P") if part in norms]))
+                   head[1], head[2], address, sum(int(tensor[7]) for tensor in parameters if len(tensor) > 7), together([norms[part] for part, _ in found.parts(record, "P") if part in norms]))
 
 
 def together(norms):
@@ -179,7 +181,7 @@ def tensors(found, norms={}):
     for address, record in found.tensors.items():
         name, _, model = names.get(address, "").partition("\t")
         fields = record.split("\t")
-        yield (name or None, model or None, *fields, *[None] * (7 - len(fields)), address, norms.get(address))
+        yield (name or None, model or None, *fields[:7], *[None] * (7 - len(fields)), address, norms.get(address))
 
 
 def optimizers(found, norms={}):

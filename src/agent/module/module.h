@@ -57,12 +57,26 @@ static inline const char *pb_class_name(const pb_pyobject *type, unsigned header
 
 /* Slots of a type, and its flags (Py_TPFLAGS_DEFAULT as every version has it). */
 enum {
+    PB_SLOT_BASES = 49,
     PB_SLOT_CALL = 50,
     PB_SLOT_DEALLOC = 52,
     PB_SLOT_METHODS = 64,
     PB_SLOT_REPR = 66,
     PB_SLOT_MEMBERS = 72
 };
+
+/* The class that the program wrote. FSDP makes one of its own for each that it shards: FSDPLinear of Linear. */
+static inline const char *pb_program_class(const struct pb_python *py, pb_pyobject *type, unsigned header)
+{
+    const char *name = pb_class_name(type, header);
+    pb_pyobject *bases = strncmp(name, "FSDP", 4) == 0 && name[4] ? py->type_slot(type, PB_SLOT_BASES) : NULL;
+    pb_pyobject *first = bases && py->size_of(bases) == 2 ? py->tuple_get(bases, 0) : NULL;
+
+    py->err_clear();
+    return first && strcmp(pb_class_name(first, header), "FSDPModule") == 0
+               ? pb_class_name(py->tuple_get(bases, 1), header)
+               : name;
+}
 #define PB_TYPE_FLAGS (1u << 18)
 
 /* Makes a type and puts it into the shared state under that name. -1 with an exception. */

@@ -201,7 +201,7 @@ struct walk {
     const struct pb_python *py;
     pb_pyobject *how[HOW];
     pb_pyobject *types[KINDS]; /* tensor, module, optimizer, another */
-    pb_pyobject *plain[2];     /* the exact types for which torch's own functions may be called */
+    pb_pyobject *plain[3];     /* the exact types for which torch's own functions may be called; DTensor */
     struct {
         const pb_pyobject *type;
         int kind;
@@ -247,7 +247,7 @@ static void put_key(struct walk *w, pb_pyobject *key)
 static void put_class(struct walk *w, const pb_pyobject *object)
 {
     unsigned header = pb_module_header(w->py);
-    const char *name = pb_type_name(pb_type_of(object, header), header), *dot = strrchr(name, '.');
+    const char *name = pb_program_class(w->py, pb_type_of(object, header), header), *dot = strrchr(name, '.');
 
     put_name(w, dot ? dot + 1 : name);
 }
@@ -287,9 +287,9 @@ static long long number_of(const struct walk *w, int getter, pb_pyobject *tensor
     return n;
 }
 
-static void put_shape(struct walk *w, pb_pyobject *tensor)
+/* shape: a reference that is taken over, or NULL. */
+static void put_shape(struct walk *w, pb_pyobject *shape)
 {
-    pb_pyobject *shape = ask_tensor(w, SHAPE, tensor);
     long n = shape ? w->py->size_of(shape) : 0;
 
     put_format(w, "\t%s", shape && n == 0 ? "scalar" : "");
@@ -300,7 +300,44 @@ static void put_shape(struct walk *w, pb_pyobject *tensor)
         w->py->decref(shape);
 }
 
-/* T address class [shape dtype device bytes requires_grad is_view].
+/* What an object has under that name itself: a new reference, or NULL without an exception. */
+static pb_pyobject *own_of(const struct walk *w, pb_pyobject *object, const char *name)
+{
+    pb_pyobject *word = w->py->str_from_utf8(name, (long)strlen(name), "strict");
+    pb_pyobject *found = word ? w->py->call(w->how[GET_FIELDS], object, word, (void *)NULL) : NULL;
+
+    if (word)
+        w->py->decref(word);
+    w->py->err_clear();
+    return found;
+}
+
+/* Or of a class derived from it. */
+static int is_tuple(const struct walk *w, pb_pyobject *object)
+{
+    return object && w->py->type_is_subtype(pb_type_of(object, pb_module_header(w->py)),
+                                            (pb_pyobject *)(uintptr_t)w->py->tuple_type);
+}
+
+/* The shape of all of a DTensor, over its ranks: a new reference, or NULL. */
+static pb_pyobject *whole_shape(const struct walk *w, pb_pyobject *tensor)
+{
+    pb_pyobject *spec = own_of(w, tensor, "_spec"), *meta = spec ? own_of(w, spec, "tensor_meta") : NULL;
+    pb_pyobject *shape = is_tuple(w, meta) ? w->py->tuple_get(meta, 0) : NULL;
+
+    shape = is_tuple(w, shape) ? shape : NULL;
+    if (shape)
+        w->py->incref(shape);
+    w->py->err_clear();
+    if (meta)
+        w->py->decref(meta);
+    if (spec)
+        w->py->decref(spec);
+    return shape;
+}
+
+/* T address class [shape dtype device bytes requires_grad is_view numbers]. Bytes and numbers are of what this
+ * rank has of a DTensor.
  *
  * Only functions of torch are asked that read the tensor as it is. A copy of its C++ handle is not harmless:
  * in torch before 2.10 a thread without the GIL may be about to end it and wait for the GIL to tell Python.
@@ -312,27 +349,28 @@ static void describe_tensor(struct walk *w, pb_pyobject *tensor)
     put_format(w, "T\t%lu", (unsigned long)(uintptr_t)tensor);
     put_class(w, tensor);
     /* For a subclass, the shape may be code of the program (__torch_dispatch__). */
-    if (type == w->plain[0] || type == w->plain[1]) {
-        put_shape(w, tensor);
+    pb_pyobject *local = type == w->plain[2] ? own_of(w, tensor, "_local_tensor") : NULL;
+    const pb_pyobject *kind = local ? pb_type_of(local, pb_module_header(w->py)) : type;
+    if (kind == w->plain[0] || kind == w->plain[1]) {
+        put_shape(w, local ? whole_shape(w, tensor) : ask_tensor(w, SHAPE, tensor));
+        tensor = local ? local : tensor;
         put_text_of(w, DTYPE, tensor);
         put_text_of(w, DEVICE, tensor);
         long long n = number_of(w, NUMEL, tensor), size = number_of(w, ELEMENT_SIZE, tensor);
         put_format(w, "\t%lld", n > 0 && size > 0 ? n * size : 0);
         put_format(w, "\t%lld", number_of(w, REQUIRES_GRAD, tensor));
-        put_format(w, "\t%lld", number_of(w, IS_VIEW, tensor));
+        put_format(w, "\t%lld\t%lld", local ? 0 : number_of(w, IS_VIEW, tensor), n);
     }
+    if (local)
+        w->py->decref(local);
     put_format(w, "\n");
 }
 
 /* The attributes of an object: a new reference to its dict, NULL: it has none. */
 static pb_pyobject *fields_of(const struct walk *w, pb_pyobject *object)
 {
-    pb_pyobject *word = w->py->str_from_utf8("__dict__", 8, "strict");
-    pb_pyobject *fields = word ? w->py->call(w->how[GET_FIELDS], object, word, (void *)NULL) : NULL;
+    pb_pyobject *fields = own_of(w, object, "__dict__");
 
-    w->py->err_clear();
-    if (word)
-        w->py->decref(word);
     if (fields && pb_type_of(fields, pb_module_header(w->py)) != w->how[DICT]) {
         w->py->decref(fields);
         return NULL;
@@ -567,7 +605,7 @@ static int read_parameters(struct walk *w, pb_pyobject *how)
     for (int i = 0; i < KINDS; i++)
         if (!(w->types[i] = w->py->tuple_get(w->how[TYPES], i)))
             return -1;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (!(w->plain[i] = w->py->tuple_get(w->how[TYPES], KINDS + i)))
             return -1;
     return 0;

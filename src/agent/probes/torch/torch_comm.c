@@ -5,7 +5,7 @@
  * (RecordFunction) report its begin and end, in threads of the backend that have no GIL. A group executes its
  * operations in the order in which they were issued, so a mark that begins belongs to the first operation of
  * a group that has none yet; of several groups, to the one issued last. A mark without a report
- * (torch.inference_mode bypasses the kernels of the Python part) makes a row by itself. These marks are
+ * (of a backend of its own, say) makes a row by itself. These marks are
  * reached by C++ functions of libtorch, by name and for the versions with a known layout; without them rows
  * have no end. For nccl the mark ends when the operation was given to the GPU, so its end is not shown.
  *
@@ -237,10 +237,23 @@ static int is_first(const struct pending *p)
     return 1;
 }
 
+/* gloo has no reduce_scatter: it does an all_reduce, and marks that. */
 static int is_same(const char *told_of, const char *marked)
 {
+    static const char scatter[] = "reducescatter";
     size_t a = strlen(told_of), b = strlen(marked);
-    return strncmp(told_of, marked, a < b ? a : b) == 0;
+
+    return strncmp(told_of, marked, a < b ? a : b) == 0 ||
+           (strncmp(told_of, scatter, strlen(scatter)) == 0 && strcmp(marked, "allreduce") == 0);
+}
+
+/* A group runs its operations in order: those before this one have begun, under marks that are not known. */
+static void pass_over_earlier(const struct pending *p)
+{
+    for (int i = 0; i < PENDING; i++)
+        if (__atomic_load_n(&pending[i].taken, __ATOMIC_ACQUIRE) == ISSUED && pending[i].group == p->group &&
+            pending[i].order < p->order)
+            free_place(&pending[i]);
 }
 
 /* The place of the operation that begins; -1: it was not reported. */
@@ -256,6 +269,12 @@ static int32_t find_issued(const char *operation)
             is_same(pending[i].operation, letters) && is_first(&pending[i]) &&
             (found < 0 || pending[i].order > pending[found].order))
             found = i;
+    for (int32_t i = 0; found < 0 && i < PENDING; i++)
+        if (__atomic_load_n(&pending[i].taken, __ATOMIC_ACQUIRE) == ISSUED &&
+            is_same(pending[i].operation, letters)) {
+            pass_over_earlier(&pending[i]);
+            found = i;
+        }
     if (found < 0 || !__atomic_compare_exchange_n(&pending[found].taken, &issued, BEGUN, 0, __ATOMIC_ACQ_REL,
                                                   __ATOMIC_RELAXED))
         return -1;

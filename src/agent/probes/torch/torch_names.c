@@ -335,7 +335,7 @@ static void class_name(const struct pb_python *py, pb_pyobject *object, char *re
 {
     const unsigned header = pb_module_header(py);
 
-    snprintf(ret, size, "%.100s", pb_class_name(pb_type_of(object, header), header));
+    snprintf(ret, size, "%.100s", pb_program_class(py, pb_type_of(object, header), header));
     for (char *c = ret; *c; c++)
         *c = (unsigned char)*c < 0x20 ? '?' : *c;
 }
