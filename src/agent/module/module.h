@@ -65,7 +65,8 @@ enum {
     PB_SLOT_MEMBERS = 72
 };
 
-/* The class that the program wrote. FSDP makes one of its own for each that it shards: FSDPLinear of Linear. */
+/* The class that the program wrote. FSDP makes one of its own for each that it shards: FSDPLinear of
+ * Linear. */
 static inline const char *pb_program_class(const struct pb_python *py, pb_pyobject *type, unsigned header)
 {
     const char *name = pb_class_name(type, header);

@@ -336,12 +336,13 @@ static pb_pyobject *whole_shape(const struct walk *w, pb_pyobject *tensor)
     return shape;
 }
 
-/* T address class [shape dtype device bytes requires_grad is_view numbers]. Bytes and numbers are of what this
- * rank has of a DTensor.
+/* T address class [shape dtype device bytes requires_grad is_view numbers]. Bytes and numbers are of what
+ * this rank has of a DTensor.
  *
- * Only functions of torch are asked that read the tensor as it is. A copy of its C++ handle is not harmless:
- * in torch before 2.10 a thread without the GIL may be about to end it and wait for the GIL to tell Python.
- * is_leaf, grad_fn and grad take locks of autograd or race with a backward that runs without the GIL. */
+ * Only functions of torch are asked that read the tensor as it is. A copy of its C++ handle is not
+ * harmless: in torch before 2.10 a thread without the GIL may be about to end it and wait for the GIL to
+ * tell Python. is_leaf, grad_fn and grad take locks of autograd or race with a backward that runs without
+ * the GIL. */
 static void describe_tensor(struct walk *w, pb_pyobject *tensor)
 {
     const pb_pyobject *type = pb_type_of(tensor, pb_module_header(w->py));
