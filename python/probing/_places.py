@@ -16,7 +16,7 @@ _hooks.thread_function(): so places go on working beside steps.
 import sys
 
 import _probing
-from . import _helpers, _hooks, _values
+from . import _by_type, _helpers, _hooks, _values
 from ._hooks import FREE_THREADED, Refused
 
 FUNCTION = type(lambda: 0)
@@ -255,7 +255,7 @@ def walk(names, matches, found):
             todo.append(each.__dict__.get("__wrapped__"))
             todo.extend(cell_contents(each))
         elif issubclass(kind, type):
-            if type.__getattribute__(each, "__module__") == names.get("__name__"):
+            if _by_type.module_of(each) == _by_type.exact_text(names.get("__name__")):
                 todo.extend(type.__dict__["__dict__"].__get__(each).values())
         else:
             todo.extend(object.__getattribute__(each, name) for name in ("__func__", "fget", "fset", "fdel", "func") if hasattr(kind, name))
