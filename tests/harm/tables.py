@@ -244,6 +244,23 @@ for name, status in (("stuck", (1,)), ("waits", (0, 1)), ("loud", (1,))):
 COMMAND["track"] = Command("track", ["track", "loss@epoch", "lr", "grad_norm"], injects=True)
 COMMAND["query-norms"] = Command("query-norms", ["query", "SELECT count(grad_norm) FROM python.modules"], status=(0, 1),
                                  runs_code=True)
+# Held, a program does nothing for as long as --limit says, also where the tool that held it was killed.
+HELD_SECONDS, GAP_SECONDS = "1s", 10
+SWITCHES = [
+    Command("pause", ["pause", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
+    Command("pause-all", ["pause", "--all", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
+    Command("pause-continue", ["pause", "--continue"], status=(0, 1), runs_code=True),
+    Command("break-holds", ["break", "kit.py:101", "--no-listen", "--limit", HELD_SECONDS], status=(0, 1), injects=True,
+            runs_code=True),
+    Command("break-on-change", ["break", "--on-change", "total@kit:work", "--log", "{total}"], status=(0, 1),
+            injects=True, runs_code=True),
+    Command("trace-on", ["trace", "kit:work", "--args"], status=(0, 1), injects=True, runs_code=True),
+    Command("watch-on", ["watch", "result@kit:work"], status=(0, 1), injects=True, runs_code=True),
+    Command("watch-stop", ["watch", "--stop"], status=(0, 1), injects=True, runs_code=True),
+    Command("probes-stop", ["probes", "stop", "memory_usage"], status=(0, 1)),
+    Command("config-memory", ["config", "probing.max_memory=64MB"], injects=True),
+    COMMAND["memory-on"], COMMAND["memory-off"], COMMAND["query-objects"],
+]
 DISTURBANCES = ["none", "kill", "stop", "reader"]
 
 

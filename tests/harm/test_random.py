@@ -15,26 +15,9 @@ import runner
 import tables
 from cases import cases, skip_where_impossible
 from runner import Ended, tell
-from tables import DISTURBANCES, Command
+from tables import DISTURBANCES
 
-# Held, a program does nothing for as long as --limit says, also where the tool that held it was killed.
-HELD_SECONDS, GAP_SECONDS = "1s", 10
-SWITCHES = [
-    Command("pause", ["pause", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
-    Command("pause-all", ["pause", "--all", "--limit", HELD_SECONDS], status=(0, 1), injects=True, runs_code=True),
-    Command("pause-continue", ["pause", "--continue"], status=(0, 1), runs_code=True),
-    Command("break-holds", ["break", "kit.py:101", "--no-listen", "--limit", HELD_SECONDS], status=(0, 1), injects=True,
-            runs_code=True),
-    Command("break-on-change", ["break", "--on-change", "total@kit:work", "--log", "{total}"], status=(0, 1),
-            injects=True, runs_code=True),
-    Command("trace-on", ["trace", "kit:work", "--args"], status=(0, 1), injects=True, runs_code=True),
-    Command("watch-on", ["watch", "result@kit:work"], status=(0, 1), injects=True, runs_code=True),
-    Command("watch-stop", ["watch", "--stop"], status=(0, 1), injects=True, runs_code=True),
-    Command("probes-stop", ["probes", "stop", "memory_usage"], status=(0, 1)),
-    Command("config-memory", ["config", "probing.max_memory=64MB"], injects=True),
-    tables.COMMAND["memory-on"], tables.COMMAND["memory-off"], tables.COMMAND["query-objects"],
-]
-MOVES = tables.COMMANDS + SWITCHES * 2  # what is switched meets what another move left switched
+MOVES = tables.COMMANDS + tables.SWITCHES * 2  # what is switched meets what another move left switched
 PLAYED = ("prints", "loader") if not runner.SOAK else ("prints", "quiet", "forks", "threads", "asyncio_loop",
                                                        "greenlets", "signals", "storm", "loader")
 CASES = [case for case in cases() if case.values[0].name in PLAYED]
@@ -65,7 +48,7 @@ def test_no_sequence_of_commands_harms(target, position, python, version, parts,
     monkeypatch.setitem(runner.GROWTH_KB, "VmRSS", 32 << 10)
 
     def make():
-        made.append(runner.Case(replace(target, gap=GAP_SECONDS), python, parts, control))
+        made.append(runner.Case(replace(target, gap=tables.GAP_SECONDS), python, parts, control))
         return made[-1]
 
     skip_where_impossible(make(), version)

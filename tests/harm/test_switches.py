@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 import runner
 import tables
+from cases import cases, skip_where_impossible
 from runner import tell
-from tables import COMMAND, Command
-from test_matrix import cases, skip_where_impossible
-from test_random import GAP_SECONDS, SWITCHES
+from tables import COMMAND, GAP_SECONDS, SWITCHES, Command
 
 TIMES = 1000 if runner.SOAK else 5
 ON = {command.name: command for command in SWITCHES}
