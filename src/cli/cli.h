@@ -78,7 +78,7 @@ struct pb_command {
 
 extern const struct pb_command *const pb_commands[]; /* ends with NULL */
 
-/* Options that several commands share. A command takes those that its flags name. */
+/* Options that several commands share; a command's flags say which of them it takes. */
 extern const struct pb_option pb_common_options[];
 
 /* Whether a command takes a shared option. False also where it has an option of that name itself. */

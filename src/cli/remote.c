@@ -171,7 +171,7 @@ static int upgrade_connection(struct remote *r, struct pb_err *err)
         if (n >= 4 && memcmp(text + n - 4, "\r\n\r\n", 4) == 0)
             break;
     }
-    /* TLS answers what is none of it with an alert, or not at all. */
+    /* A TLS server answers plain text with an alert, or closes the connection. */
     if (e < 0 && (n <= 1 || text[0] == 0x15))
         return pb_fail(err, e,
                        "%s:%s closed the connection at once (does it use TLS, serve --cert? then go through "

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-/* What the service says of itself to such a command, into served_at and served_target. */
+/* The service passes its own address and target to such a command, in served_at and served_target. */
 void pb_served_read(struct pb_call *call);
 
 /* Whether the command is about a process and the tool has named none. */

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-/* PB_USAGE: it is no such value; err says what is. */
+/* PB_USAGE: the text is no such value; err says why. */
 int pb_value_check(const struct pb_option *o, const char *text, struct pb_err *err);
 
 /* Which of the choices, separated by blanks, the text is; -ENOENT: none. */

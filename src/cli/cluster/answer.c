@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first question is on its way; more of them may come for as long as the asking end likes, but a
- * connection that nobody has any more must not leave this process behind. */
+/* Wait for the first question until a deadline. Later questions may come at any time, but when the connection
+ * is lost, this process must end. */
 enum { LINE_SIZE = 128 * 1024, PATIENCE_MS = 10000, NEXT_PATIENCE_MS = 600000 };
 
 void pb_answer_ranks(const struct pb_answering *a)

@@ -1,8 +1,8 @@
-/* answer: the answering end on a node: `probing cluster answer` reads a question from its standard input
- * and writes a framed answer (cluster/wire.h). A launcher starts it, or the node's service.
+/* answer: the node's end. `probing cluster answer` reads a question from standard input and writes a framed
+ * answer (cluster/wire.h). The launcher or the node's service starts it.
  *
- * A question is answered by a function of a table; it gets the ranks that are here, and writes what it has to
- * say. */
+ * A table maps each question to the function that answers it. The function gets the ranks of this node and
+ * writes their answers. */
 #pragma once
 
 #include "ask/ask.h"
@@ -22,7 +22,7 @@ struct pb_answering {
 /* how: NULL; "text": base64, for launchers that pass lines; "/FOLDER@NODE": not of processes, but of what an
  * archive has of a node. */
 int pb_answer_run(const struct pb_call *given, const char *how, struct pb_err *err);
-/* history.c: the ranks of which an archive has runs on a node. */
+/* history.c: the ranks whose runs a node's archive holds. */
 int pb_history_members(const char *folder, const char *node, struct pb_node_members *ret, struct pb_err *err);
 
 /* Every rank that is here, without output: for answers that are the node's. */

@@ -1,7 +1,7 @@
-/* answer_command: a command of this program for each rank of a node; see answer.h.
+/* answer_command: runs a command of this program for each rank of a node; see answer.h.
  *
- * Each runs in a child, all at once, as --all does; what each prints is kept apart and sent when it has
- * ended, so that the asking end can tell ranks which say the same from those which do not. */
+ * Each rank's command runs in a child, all at the same time, as with --all. Output is buffered for each rank
+ * and sent when its child exits, so that the asking end can group ranks with equal output. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/null.h"
@@ -86,11 +86,12 @@ static void take_said(struct child *c, int k)
     c->said[k].n += take;
 }
 
-/* Until all have ended, or the time is over; then they are told to end. */
+/* Reads the output of all children until they close it. At the deadline they get SIGTERM, and PUT_BACK_MS to
+ * restore their targets. */
 static int follow(struct child *all, size_t n, uint64_t end)
 {
     _cleanup_free_ struct pollfd *p = calloc(2 * n, sizeof(*p));
-    bool told = false;
+    bool stopped = false;
 
     if (!p)
         return -ENOMEM;
@@ -101,7 +102,7 @@ static int follow(struct child *all, size_t n, uint64_t end)
             open += p[i].fd >= 0;
         }
         uint64_t now = pb_now_ns();
-        if (!open || (told && now >= end))
+        if (!open || (stopped && now >= end))
             return 0;
         if (now >= end) {
             for (size_t i = 0; i < n; i++)
@@ -109,7 +110,7 @@ static int follow(struct child *all, size_t n, uint64_t end)
                     all[i].late = true;
                     kill(all[i].pid, SIGTERM);
                 }
-            told = true;
+            stopped = true;
             end = now + PUT_BACK_MS * PB_NS_PER_MS;
             continue;
         }
@@ -155,7 +156,7 @@ static void put_child(const struct pb_answering *a, const struct pb_cluster_rank
     static const char late[] = "no answer by the deadline\n", cut[] = "the rest of its output was left out\n";
     int status = 0;
 
-    /* A child that puts things back in its target goes on after us: it was told to end. */
+    /* A child that is restoring its target may outlive us; it has had SIGTERM. */
     pid_t ended = c->pid ? waitpid(c->pid, &status, c->late ? WNOHANG : 0) : 0;
     status = ended <= 0 ? 124 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     pb_answer_rank(a->out, rank, a->members->world);
@@ -194,7 +195,7 @@ static void take_roles(const struct child *c, struct pb_cluster_rank *rank)
     memcpy(text, c->said[0].at, n);
     text[n] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    if (pb_roles_parse(text, &roles) == 0) /* the process said it: anything may stand there */
+    if (pb_roles_parse(text, &roles) == 0) /* text of the target: it may hold any bytes */
         rank->roles = roles;
 }
 

@@ -54,7 +54,7 @@ static int read_request(const struct pb_answering *a, const struct pb_targets *t
     return 0;
 }
 
-/* A frame that is too long is dropped, and the next one begins anew. */
+/* Drops a frame that is too long and continues with the next. */
 static void send_samples(const struct pb_answering *a, struct pb_profiling *p, struct pb_stream_writer *w)
 {
     const void *frame;

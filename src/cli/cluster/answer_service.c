@@ -41,7 +41,7 @@ static void drop_foreign_runtime(void)
         unsetenv("XDG_RUNTIME_DIR");
 }
 
-/* The pid is 0 where none runs, or one that does not listen yet. */
+/* pid is 0 if no service runs, or if it does not listen yet. */
 static struct pb_own_service find_service(void)
 {
     struct pb_own_service own;
@@ -86,8 +86,8 @@ static bool find_own_address(const char *towards, char *ret, size_t size)
     return ok;
 }
 
-/* Towards the launcher, where its environment tells of it, then towards the addresses that the asking end
- * has. Without any of those the asking end is on this machine. */
+/* The address to offer: the one facing the launcher, if its environment has one; else the one facing an
+ * address of the asking end; else loopback, for an asking end on this machine. */
 static int choose_address(const struct pb_node_question *q, char *ret, size_t size, struct pb_err *err)
 {
     const char *ssh = getenv("SSH_CONNECTION"), *srun = getenv("SLURM_LAUNCH_NODE_IPADDR");
@@ -106,7 +106,7 @@ static int choose_address(const struct pb_node_question *q, char *ret, size_t si
     return 0;
 }
 
-/* --- what is asked for --- */
+/* --- requests --- */
 
 /* The launcher has made this process one of its tasks; a service is no rank. */
 static void drop_rank(void)

@@ -60,7 +60,7 @@ static int taking_init(struct taking *t, const struct pb_answering *a)
     return 0;
 }
 
-/* Adds what one rank answered, and notes whether it is where it was. */
+/* Adds the stacks of one rank, and notes whether they changed since the last round. */
 static int add_one(struct taking *t, size_t i, struct pb_stackset *set)
 {
     const struct pb_stacks_answer *answer = &t->answers[i];
@@ -87,7 +87,7 @@ static int take_round(struct taking *t, struct round *ret)
     struct pb_ask ask = t->a->ask;
     uint64_t now = pb_now_ns(), left = t->a->deadline_ns > now ? (t->a->deadline_ns - now) / PB_NS_PER_MS : 0;
 
-    /* A rank that cannot be read is told of by this node, before the asking end gives the node up. */
+    /* Report an unreadable rank before the asking end's deadline for this node. */
     ask.limit_ms = left > 2 * MARGIN_MS ? (unsigned)left - MARGIN_MS : MARGIN_MS;
     int r = pb_stackset_new(&set);
     if (r == 0 && t->targets.n) {

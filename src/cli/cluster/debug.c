@@ -20,7 +20,7 @@
 
 enum { DURATION_MS = 3600000, HOLD_MS = 600000, AGAIN_MS = 100, CELLS = 9 };
 
-/* --- what the ranks say of their groups --- */
+/* --- the process groups of the ranks --- */
 
 struct group {
     uint64_t key; /* of its name and ranks */
@@ -48,7 +48,7 @@ static uint64_t hash_text(uint64_t h, const char *text)
     return pb_hash_bytes(pb_hash_text(h, text), "\t", 1);
 }
 
-/* A line of tab-separated cells; they are cut apart. False: it is none. */
+/* Splits a line of tab-separated cells in place. False: it has another number of cells. */
 static bool read_group(char *line, int32_t rank, struct group *ret)
 {
     char *cells[CELLS], *at = line;
@@ -222,7 +222,7 @@ static void restore_timeouts(const struct setting *set)
     ask_groups(set->c, &set->all, "--restore", pb_said_limit(set->call), &g, &unused);
 }
 
-/* Takes away what was set, in all ranks: one whose answer was lost may have it. */
+/* Removes what was set in all ranks, including ranks whose answer was lost: it may be set there. */
 static void undo(const struct setting *set)
 {
     _cleanup_(pb_said_done) struct pb_said_all a = {0};

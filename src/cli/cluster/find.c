@@ -45,7 +45,7 @@ static int no_nodes(int r, const char *text, struct pb_err *err)
 
 /* --- services --- */
 
-/* The address in numbers: it is looked up now, once, since a name server may wait and a question may not. */
+/* Resolve the name once, now: a question must not wait for a name server. */
 static int add_service(struct pb_cluster *c, const char *service, struct pb_err *err)
 {
     const char *given;

@@ -1,8 +1,8 @@
 /* history: SQL over archives of many ranks, by DuckDB here: `cluster query --archive DIR`; see job.h.
  *
- * DIR is an archive into which all ranks were archived, or a folder with an archive for each node. Each node
- * of each archive counts as a node of a cluster that is not kept anywhere, and is asked by a child of this
- * program: so plan, sums and what is told of a part that fails are those of a cluster that runs. */
+ * DIR is an archive that all ranks wrote, or a folder with one archive for each node. Each node of each
+ * archive becomes a node of a temporary cluster, answered by a child of this program. So planning,
+ * aggregation and error reports are those of a live cluster. */
 #include "ask/archived.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -79,7 +79,7 @@ int pb_history_members(const char *folder, const char *node, struct pb_node_memb
         if (runs.at[i].rank < 0 || strcmp(pb_archived_node(&runs.at[i], name), node) != 0)
             continue;
         while (k < members.n && members.at[k].rank != runs.at[i].rank)
-            k++; /* the newest of its runs says what it is */
+            k++; /* runs are sorted: the newest of a rank counts */
         if (k == members.n && members.n < PB_WIRE_NODE_RANKS)
             read_rank(&runs.at[i], &members.at[members.n++], &members.world);
     }
@@ -123,7 +123,7 @@ static int add_node(struct pb_cluster *c, const char *folder, const char *node, 
                  : 0;
 }
 
-/* The nodes of one archive; none where it is none. */
+/* The nodes of one archive; no node if the folder is no archive. */
 static int add_archive(struct pb_cluster *c, const char *folder, struct pb_err *err)
 {
     _cleanup_(runs_cleanup) struct pb_archive_runs runs = {0};

@@ -1,5 +1,5 @@
-/* job: the asking end: a cluster found, looked at, kept (`probing cluster ..`), and commands for all of its
- * ranks (`-t cluster[:NAME]`). */
+/* job: the asking end: finding, inspecting and saving a cluster (`probing cluster ..`), and commands over all
+ * of its ranks (`-t cluster[:NAME]`). */
 #pragma once
 
 #include "cli/cli.h"
@@ -17,8 +17,8 @@ int pb_cluster_run(const struct pb_call *call, struct pb_err *err);
 /* Fills name (where it is ""), way, job, match, nodes from the options of `cluster attach`, or else from the
  * environment of this process and what runs here. */
 int pb_cluster_find(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err);
-/* The nodes that the cluster's launcher knows now, in place of those that are kept; the same where it knows
- * none (ssh, services). */
+/* Replaces the saved nodes by those that the launcher lists now. Without such a list (ssh, services) they
+ * stay. */
 int pb_cluster_find_again(struct pb_cluster *c, struct pb_err *err);
 
 /* --- history.c --- */
@@ -26,7 +26,7 @@ int pb_cluster_find_again(struct pb_cluster *c, struct pb_err *err);
 int pb_cluster_history(const struct pb_call *call, const char *program, struct pb_err *err);
 
 /* --- look.c --- */
-/* What is said of single ranks: at most cap of them. */
+/* Messages about single ranks, cap of them at most. */
 struct pb_cluster_look_notes {
     struct {
         int32_t rank;
@@ -34,24 +34,25 @@ struct pb_cluster_look_notes {
     } * at;
     size_t n, cap;
 };
-/* Asks all nodes which ranks they have, and takes what they say into the cluster. *ret: what each did. */
+/* Asks all nodes for their ranks and updates the cluster. *ret: the outcome of each node. */
 int pb_cluster_look(struct pb_cluster *c, unsigned deadline_ms, struct pb_cluster_result *ret,
                     struct pb_cluster_look_notes *notes, struct pb_err *err);
 
 /* --- services.c: services that `attach --serve` starts on the nodes --- */
 /* A new mark for them. */
 int pb_cluster_mark_services(struct pb_cluster *c, struct pb_err *err);
-/* Starts them on the nodes that answered, where the user has none, and has the cluster ask through those that
- * can be reached. Says on stderr which nodes have none, and why. */
+/* Starts a service on each node that answered and where the user has none, and uses the services that can be
+ * reached from here. Prints to stderr which nodes have none, and why. */
 int pb_cluster_serve(struct pb_cluster *c, const struct pb_cluster_result *looked, unsigned limit_ms,
                      struct pb_err *err);
-/* Ends those that were started for the cluster. False: nodes did not answer, which are named on stderr. */
+/* Stops the services that were started for the cluster. False: some nodes did not answer; stderr names
+ * them. */
 bool pb_cluster_end_services(struct pb_cluster *c, unsigned limit_ms);
 
-/* --- report.c: what is said of nodes and ranks --- */
+/* --- report.c: messages about nodes and ranks --- */
 /* On stderr, where not all answered: how many did, and which did not and why. True: all did. */
 bool pb_cluster_tell(const struct pb_cluster *c, const struct pb_cluster_result *r);
-/* On stderr: n ranks, those that are set, are not on their nodes any more. */
+/* Prints to stderr how many ranks, the set ones, have left their nodes. */
 void pb_cluster_tell_gone(const bool *gone, size_t size, size_t n);
 /* "0-3, 9" of a set of numbers: writes to out. */
 void pb_cluster_put_ranks(FILE *out, const bool *in, size_t n);
@@ -65,8 +66,8 @@ int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const
                    struct pb_err *err);
 
 /* --- keep_clocks.c --- */
-/* From now on the clocks of the nodes are measured again, in the end every ten seconds, by a child, and kept
- * in the cluster's file; for commands that take long. 0: there is none. */
+/* Starts a child that measures the nodes' clocks again and again, in the end every ten seconds, and stores
+ * the results in the cluster's file: for commands that run long. 0: no child was started. */
 pid_t pb_clocks_follow(const struct pb_cluster *c);
 void pb_clocks_end(pid_t child);
 

@@ -9,7 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Soon after the begin, since what was kept may be old; then ever more seldom: 10 ppm are 0.1 ms in 10 s. */
+/* The first measurement comes soon, since the stored one may be old; then the interval grows: a drift of 10
+ * ppm is 0.1 ms in 10 s. */
 enum { FIRST_S = 1, EVERY_S = 10 };
 
 pid_t pb_clocks_follow(const struct pb_cluster *c)
@@ -27,7 +28,7 @@ pid_t pb_clocks_follow(const struct pb_cluster *c)
     while (getppid() == parent) {
         pb_sleep_ns(wait_s * PB_NS_PER_S);
         wait_s = 2 * wait_s < EVERY_S ? 2 * wait_s : EVERY_S;
-        /* The file anew each time: a refresh may have changed it. Links belong to its nodes. */
+        /* Read the file again each time: a refresh may have changed it. Links belong to its nodes. */
         if (pb_cluster_load(c->name, &own, &err) < 0)
             break;
         if (pb_links_new(&own, &links) == 0)

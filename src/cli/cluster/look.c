@@ -36,7 +36,7 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
     struct pb_cluster *c = l->c;
 
     snprintf(c->nodes[node].version, sizeof(c->nodes[node].version), "%s", answer->version);
-    /* All or nothing: a node that tells of ranks which are another's is not believed at all. */
+    /* All or nothing: if a node claims a rank of another node, its whole answer is dropped. */
     for (size_t i = 0; i < answer->nranks; i++) {
         const struct pb_cluster_rank *other = pb_cluster_find_rank(c, answer->ranks[i].rank.rank);
         if (other)
@@ -55,7 +55,7 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
     return 0;
 }
 
-/* A layout that was given, or "none", is not asked for. */
+/* Do not ask for a layout that the user gave, "none" included. */
 static bool asks_roles(const struct pb_cluster *c)
 {
     return !c->layout[0];

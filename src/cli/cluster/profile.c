@@ -54,7 +54,7 @@ static int read_request(const struct pb_call *call, const struct pb_selection *s
 
 /* --- flamegraph --- */
 
-/* How far the rows of two nodes may be shifted against each other. */
+/* Prints the largest error between the clocks of two nodes. */
 static void tell_clocks(int64_t error_ns)
 {
     if (error_ns < 0)
@@ -282,7 +282,7 @@ int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const
     if (r < 0)
         return r;
     request.duration_ms = pb_call_ms(call, "interval");
-    /* A launcher of all nodes passes questions on only when every node is there: it is started anew. */
+    /* A launcher of all nodes forwards a question only after every node has connected: start a new one. */
     request.links = c->way == PB_WAY_SLURM ? NULL : links;
     pb_profile_catch_signals();
     screen = screen && pb_screen_open() == 0;

@@ -1,4 +1,4 @@
-/* report: what is said of nodes and ranks; see job.h. */
+/* report: messages about nodes and ranks; see job.h. */
 #include "cli/cluster/job.h"
 #include "print/outlet.h"
 
@@ -69,7 +69,7 @@ void pb_cluster_tell_gone(const bool *gone, size_t size, size_t n)
             n == 1 ? " is" : " are");
 }
 
-/* Which values of a role the ranks of a set have, and which there are at all. */
+/* How many values of a role the ranks of a set have, and how many all ranks have. */
 struct spread {
     const char *name;
     uint32_t value; /* one of those in the set */
@@ -84,7 +84,7 @@ static int64_t role_at(const struct pb_roles *roles, size_t i, const char *name)
                                                                 : pb_roles_get(roles, name);
 }
 
-/* False: a rank has not that role, or it has more values than a person would be told. */
+/* False: a rank lacks the role, or the role has too many values to list. */
 static bool spread_of(const struct pb_cluster *c, const bool *in, size_t n, size_t role, struct spread *ret)
 {
     *ret = (struct spread){.name = c->ranks[0].roles.at[role].name};

@@ -1,8 +1,8 @@
 /* services: services on the nodes of a cluster, started by its launcher; see job.h.
  *
- * A node is asked for its service, which is started where there is none, and tells its address and token. It
- * is used only after it has answered from here. srun ends what it started with its step: there one step stays
- * for all services, held by an srun that goes on here. */
+ * Each node starts a service if none runs, and answers with its address and token. A service is used only
+ * after it has answered a request from here. srun kills what its step started when the step ends, so under
+ * SLURM one step stays for all services, held by an srun that keeps running here. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/host_port.h"
@@ -56,7 +56,7 @@ int pb_cluster_mark_services(struct pb_cluster *c, struct pb_err *err)
     return 0;
 }
 
-/* The addresses that this machine has, by which nodes find out which of theirs is on the way. */
+/* The addresses of this machine: nodes use them to choose the address that faces us. */
 static void find_own_addresses(struct serving *s)
 {
     struct ifaddrs *all = NULL;
@@ -183,7 +183,7 @@ static int hold_services(struct serving *s, unsigned limit_ms, struct pb_err *er
     return r;
 }
 
-/* Whether the service can be asked from here, by what it says of its address. */
+/* Whether the service can be reached from here, judged by the address that it reported. */
 static void check_address(const struct serving *s, struct state *at)
 {
     static const char plain[] = "http://";

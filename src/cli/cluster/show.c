@@ -48,7 +48,7 @@ static bool is_nan(const struct value *v)
     return (v->length == 5 && memcmp(v->text, "\"nan\"", 5) == 0) || memmem(v->text, v->length, ", NaN ", 6);
 }
 
-/* The length of "Tensor float32 2x3", by which values of one shape begin; 0: it has none. */
+/* The length of "Tensor float32 2x3", the prefix that all values of one shape share; 0: no such prefix. */
 static size_t shape_length(const struct value *v)
 {
     size_t at = 0, words = 0, begin = 0;

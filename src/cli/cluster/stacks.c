@@ -318,7 +318,7 @@ static int read_rounds(const struct pb_call *call, unsigned long *ret_rounds, un
     return 0;
 }
 
-/* Ranks that are kept and that their node, which answered, has not. */
+/* Saved ranks that are missing from the answer of their node. */
 static bool tell_missing(const struct merging *m, const struct pb_selection *s,
                          const struct pb_cluster_result *r, bool *gone)
 {
@@ -337,7 +337,7 @@ static bool tell_missing(const struct merging *m, const struct pb_selection *s,
     return n;
 }
 
-/* One question to all nodes, and what they said. */
+/* Asks all nodes once and collects the answers. */
 static int show_stacks(const struct pb_call *call, const struct pb_cluster *c,
                        const struct pb_cluster_question *question, unsigned long rounds, struct pb_err *err)
 {
@@ -374,7 +374,7 @@ static int show_stacks(const struct pb_call *call, const struct pb_cluster *c,
     return !all || missing || failed ? PB_PARTIAL : 0;
 }
 
-/* A launcher of all nodes is started anew for each question; services keep their connections. */
+/* A launcher of all nodes starts anew for each question; services reuse their connections. */
 static bool keeps_links(const struct pb_cluster *c, const struct pb_selection *s)
 {
     for (size_t i = 0; pb_way_is_labelled(c->way) && i < s->nnodes; i++)
@@ -401,7 +401,7 @@ int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c,
         return r;
     snprintf(rounds, sizeof(rounds), "%lu", n);
     snprintf(ms, sizeof(ms), "%u", interval);
-    /* A task of Ray takes some seconds until it is asked. */
+    /* Ray takes some seconds to start the task that answers. */
     unsigned usual = c->way == PB_WAY_RAY ? 10000 : 2000;
     unsigned limit = !call->timeout_given           ? usual
                      : pb_call_limit(call) < 600000 ? pb_call_limit(call)

@@ -135,7 +135,7 @@ static bool same(const struct pb_said *a, const struct pb_said *b)
            (!a->nerrors || memcmp(a->errors, b->errors, a->nerrors) == 0);
 }
 
-/* Each line with the ranks that said it in front. */
+/* Prints each line behind the ranks that printed it. */
 static void put_lines(FILE *out, const char *label, const char *text, size_t n)
 {
     while (n) {
@@ -289,8 +289,8 @@ int pb_said_ask(const struct pb_cluster *c, const struct pb_selection *s, const 
     return r;
 }
 
-/* What goes on until somebody ends it must have an end here, or go on without us on the node. *deadline_ms
- * grows by what the command takes. */
+/* A command that runs until Ctrl-C must have an end here, or run in the background on the nodes. Adds the
+ * command's own duration to *deadline_ms. */
 static int check_long_command(const struct pb_call *call, const struct pb_cluster *c, unsigned *deadline_ms,
                               struct pb_err *err)
 {

@@ -63,7 +63,7 @@ static int set_program(struct pb_cluster *c, struct pb_err *err)
                  : 0;
 }
 
-/* By its whole path: later commands may be given elsewhere. */
+/* Store the whole path: later commands may start in another folder. */
 static int set_token_file(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
 {
     const char *given = pb_call_option(call, "token-file");
@@ -108,7 +108,7 @@ static void tell_versions(const struct pb_cluster *c)
                     PROBING_VERSION);
 }
 
-/* What the doctor of the nodes says, once for all ranks of which it says the same. */
+/* The findings of the nodes' doctor, equal ones once for all their ranks. */
 static void tell_notes(const struct pb_cluster_look_notes *notes)
 {
     _cleanup_free_ bool *told = calloc(notes->n + 1, sizeof(*told));

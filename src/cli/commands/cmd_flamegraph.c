@@ -246,8 +246,8 @@ static int run_from(const struct pb_call *call, const char *from, struct pb_err 
     return r < 0 ? r : pb_flamegraph_write(call, p, NULL, 0, err);
 }
 
-/* Whether `pprof` has sampled the process. A sampler that has just begun writes its first samples after a
- * second: they are waited for. */
+/* Whether `pprof` has samples of the process. A sampler that has just started writes its first samples after
+ * a second: wait for them. */
 static bool has_samples(const struct pb_call *call, char *ret, size_t size)
 {
     static const char *const other[] = {"duration", "rate", "native", "cpu", "gil", "subprocesses"};

@@ -137,7 +137,7 @@ const struct pb_command pb_cmd_pause = {
     .run = run_pause,
 };
 
-/* Of several processes those that are not held are no failure. */
+/* With several processes, one that is not held is no failure. */
 static int run_continue(const struct pb_call *call, struct pb_err *err)
 {
     char answer[64];

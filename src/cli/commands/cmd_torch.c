@@ -71,7 +71,7 @@ static const char waits[] = LAST_STEPS
     " SELECT {rank,}round(100 * c / d, 1) AS \"in collectives, beside the phases %\"{waiting} FROM sums"
     " WHERE c > 0";
 
-/* Shares are of the time of those steps of the last minute whose modules made rows. */
+/* Shares are of the time of those steps of the last minute that recorded modules. */
 static const char modules[] =
     "WITH edge AS (SELECT max(timestamp) - INTERVAL 1 MINUTE AS t FROM python.torch_step),"
     " whole AS (SELECT {rank,}sum(duration_ms) AS ms FROM python.torch_step, edge WHERE sampled"

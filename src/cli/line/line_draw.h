@@ -16,7 +16,7 @@ struct pb_line_screen {
 int pb_line_draw(struct pb_line_screen *s, const char *prompt, const char *more,
                  const struct pb_line_text *t);
 
-/* Moves below the drawn text and starts anew there. after: printed behind the text, "" for nothing. */
+/* Moves below the drawn text and starts over. after: printed behind the text; "" for nothing. */
 void pb_line_draw_end(struct pb_line_screen *s, const char *after);
 
 /* Writes all of it, however little the terminal takes at a time. */

@@ -34,7 +34,7 @@ struct pb_line {
     const char *prompt, *more;
     struct pb_line_text text, killed;
     size_t entry; /* index of the history entry shown; the length of the history: none */
-    char *draft;  /* the typed text, kept while a history entry is shown */
+    char *draft;  /* the typed text, while a history entry is shown */
 };
 
 static volatile sig_atomic_t resized, stopped, continued;
@@ -177,8 +177,7 @@ static void show_newer_entry(struct pb_line *l)
         ring_bell(l);
 }
 
-/* The newest entry before `before` that contains the words and differs from `other`; `before` where there is
- * none. */
+/* The newest entry before `before` that contains the words and differs from `other`; else `before`. */
 static size_t find_entry(const struct pb_line *l, const char *words, size_t before, const char *other)
 {
     for (size_t i = before; i-- > 0;)
@@ -282,7 +281,7 @@ static int take_terminal(const struct pb_line *l)
     return pb_terminal_take(l->keys.in, l->out, PB_TERMINAL_RAW, ENTER_TERMINAL, LEAVE_TERMINAL);
 }
 
-/* Ctrl-Z: gives the terminal back to the shell, stops, and draws anew when continued. */
+/* Ctrl-Z: gives the terminal back to the shell, stops, and redraws when continued. */
 static void suspend_process(struct pb_line *l)
 {
     struct sigaction before, standard = {.sa_handler = SIG_DFL};

@@ -21,6 +21,7 @@ int pb_arrow_columns(struct pb_arrow *a, const struct pb_sql_column *columns, un
 /* -ERANGE: an interval that Arrow, which counts nanoseconds, cannot hold. */
 int pb_arrow_rows(struct pb_arrow *a, const struct pb_batch *batch);
 
-/* The end, which a stream that broke off lacks; of no result at all a schema without columns. */
+/* Ends the stream; a stream without this end is incomplete. Without any result, writes a schema without
+ * columns. */
 int pb_arrow_end(struct pb_arrow *a);
 void pb_arrow_free(struct pb_arrow *a);

@@ -16,10 +16,7 @@
 #include <unistd.h>
 
 enum { UNIQUE_MAX = 2000 };
-enum {
-    TABLE_BYTES = 8 << 20
-};                                                   /* rows that are kept to find the widths of a table's
-                                                        columns */
+enum { TABLE_BYTES = 8 << 20 };                      /* rows buffered to find the column widths */
 static const uint64_t PATIENCE_NS = PB_NS_PER_S / 2; /* on a terminal, rows are shown after this long */
 
 struct pb_printer {

@@ -140,7 +140,7 @@ static size_t terminal_width(void)
     return (size_t)width;
 }
 
-enum { GAP = 2, LEAST = 8 }; /* LEAST: narrower than this a column says nothing; it is left out instead */
+enum { GAP = 2, LEAST = 8 }; /* LEAST: a column that would be narrower is left out */
 
 static size_t least_width(size_t width, bool whole)
 {

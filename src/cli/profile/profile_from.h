@@ -11,5 +11,5 @@ struct pb_profile_range {
 /* Reads --since and --until; the whole time where they are not given. */
 int pb_profile_range(const struct pb_call *call, struct pb_profile_range *ret, struct pb_err *err);
 
-/* Prints what grew and what shrank most to stdout. */
+/* Prints the functions that grew and shrank most to stdout. */
 void pb_profile_say_diff(const char *output, const struct pb_profile *before, const struct pb_profile *after);

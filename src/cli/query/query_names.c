@@ -214,7 +214,7 @@ static void offer_tables(const struct pb_query_names *names, const char *word, s
             offer(to, "", 0, names->at[i].table, "");
 }
 
-/* Offers a keyword in the letter case in which it was begun. */
+/* Offers a keyword in the letter case of the typed letters. */
 static void offer_keyword(const char *name, const char *word, size_t n, struct pb_line_words *to)
 {
     char text[NAME_MAX_LENGTH + 1];

@@ -98,7 +98,7 @@ static void run_sql(struct prompt *p, const char *sql)
     uint64_t began = pb_now_ns();
 
     notice_ended_targets(p->call);
-    /* Keys typed meanwhile are kept for the prompt and not echoed among the rows. */
+    /* Keys typed while a query runs wait for the prompt, and are not echoed among the rows. */
     pb_terminal_take(STDIN_FILENO, STDOUT_FILENO, PB_TERMINAL_KEYS, "", "");
     int r = pb_query_run(p->call, &p->o, sql, strlen(sql), stdout, &err);
     pb_terminal_give_back();

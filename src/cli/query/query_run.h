@@ -37,7 +37,7 @@ enum pb_query_format pb_query_format_of(const char *path);
 int pb_query_run(const struct pb_call *call, const struct pb_query_options *o, const char *sql, size_t length,
                  FILE *out, struct pb_err *err);
 
-/* The same to o->output, which appears whole or not at all. */
+/* The same to the file o->output, which is replaced whole or not at all. */
 int pb_query_run_to_file(const struct pb_call *call, const struct pb_query_options *o, const char *sql,
                          size_t length, struct pb_err *err);
 

@@ -14,7 +14,7 @@
 
 #define KIND "caught"
 
-/* Closes the address of an earlier catch. Where `how` is given, listens anew and returns the port. */
+/* Closes the address of an earlier catch. If `how` is given, listens again and returns the port. */
 static int listen_anew(const struct pb_call *call, const struct pb_catch *how, struct pb_err *err)
 {
     struct pb_session session;

@@ -71,7 +71,7 @@ static int receive_bytes(struct pb_dialog *d, int timeout_ms)
     return 0;
 }
 
-/* Sends all of it; keeps what is received meanwhile. */
+/* Sends all of it, and buffers what arrives in the meantime. */
 static int send_bytes(struct pb_dialog *d, const char *data, size_t size)
 {
     uint64_t end = pb_now_ns() + SEND_MS * PB_NS_PER_MS;

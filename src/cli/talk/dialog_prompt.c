@@ -24,7 +24,7 @@
 
 #define WHOLE_MS    1500 /* for the process to say whether an input is complete */
 #define COMPLETE_MS 3000
-#define PATIENCE_MS 3000 /* then a note says what is waited for */
+#define PATIENCE_MS 3000 /* after this time a note names what it waits for */
 #define GRACE_MS    1500 /* for an interrupt to take effect */
 #define PRESSES     3    /* of Ctrl-C for one input: the last one leaves the prompt */
 
@@ -299,7 +299,7 @@ static int ask_person(struct prompt *p, struct pb_err *err)
         r = pb_line_read(line, p->ask, p->more, &text);
         if (r < 0)
             break;
-        /* Keys typed meanwhile are kept for the prompt and not echoed among the output. */
+        /* Keys typed while code runs wait for the prompt, and are not echoed among the output. */
         pb_terminal_take(STDIN_FILENO, STDOUT_FILENO, PB_TERMINAL_KEYS, "", "");
         r = run_input(p, text, strlen(text), err);
         pb_terminal_give_back();

@@ -188,7 +188,7 @@ static int send_signal(struct keeper *k, const struct pb_frame *told, const stru
     return send_request(k, &w);
 }
 
-/* Sends the failing thread and the reason first: the others may take longer than the failing thread waits. */
+/* Send the failing thread and the reason first: the program may not wait long enough for the rest. */
 static int send_scene(struct keeper *k, const struct pb_frame *told)
 {
     struct scene failed = {.keeper = k, .failed = true};
@@ -305,7 +305,7 @@ static void leave_caller(void)
 
 static const char begun_words[] = "ok ", begun_python[] = "python\n", begun_other[] = "native\n";
 
-/* Reads the keeper's answer to the command: what it watches, or why it did not start. */
+/* Reads what the keeper reports to the command: what it watches, or why it did not start. */
 static int await_start(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
 {
     char text[sizeof(err->text)] = "";

@@ -43,7 +43,7 @@ struct pb_question_columns {
 int pb_question_print_rows(const struct pb_call *call, const char *kind,
                            const struct pb_question_columns *columns, struct pb_err *err);
 
-/* The same for another request, of which the answer is such rows. */
+/* The same for another request that is answered by such rows. */
 int pb_question_print_answer(const struct pb_call *call, const char *kind, const char *request,
                              const struct pb_question_columns *columns, struct pb_err *err);
 
