@@ -57,7 +57,7 @@ int pb_write_gecko(FILE *out, const struct pb_timeline *t);
 int pb_write_lines(FILE *out, const struct pb_profile *p, const struct pb_line_texts *texts);
 
 /* A text for HTML or SVG; max_chars 0: all of it. */
-void pb_write_escaped(FILE *out, const char *text, size_t max_chars);
+void pb_write_escaped(FILE *out, const char *s, size_t max_chars);
 
 /* after NULL: one profile. html: as a page, with the hottest functions below. */
 int pb_write_flame(FILE *out, const struct pb_flame *f, const struct pb_profile *p,

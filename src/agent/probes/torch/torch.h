@@ -281,7 +281,7 @@ void pb_torch_backward_span(uint32_t place, uint64_t entry, int32_t tid);
  * end. */
 uint32_t pb_torch_backward_inside(int64_t now);
 void pb_torch_backward_nests(void); /* a backward runs inside a node */
-void pb_torch_backward_inside_ended(uint32_t number, int64_t now);
+void pb_torch_backward_inside_ended(uint32_t at, int64_t now);
 
 /* torch_cost.c */
 void pb_torch_cost_reset(void);
