@@ -340,7 +340,7 @@ def columns_of(include):
 
 
 COLUMNS = [*(f"3.{minor}" for minor in range(4, 16)), "3.13t", "3.14t", "3.15t"]
-TOLD = ["3.13", "3.14", "3.15"]
+PUBLISHED = ["3.13", "3.14", "3.15"]
 ROWS = ["version", "verified", "free_threaded", *FIELDS]
 
 
@@ -349,11 +349,11 @@ def read_table(text):
     table = {name: [release, {}, {}] for name, release in re.findall(r"^ \*   (3\.\d+t?) +CPython (.*?)(?: \*/)?$", text, re.M)}
     aarch64 = False
     for line in text.splitlines():
-        row = re.match(r" +(FIELD|TOLD)\(([\w.]+), (.*)\)", line)
+        row = re.match(r" +(FIELD|PUBLISHED)\(([\w.]+), (.*)\)", line)
         aarch64 = line.startswith("#ifdef") or aarch64 and not line.startswith("#else")
         if row:
-            told = row[1] == "TOLD"
-            for column, value in zip(TOLD if told else COLUMNS, map(str.strip, row[3].split(","))):
+            told = row[1] == "PUBLISHED"
+            for column, value in zip(PUBLISHED if told else COLUMNS, map(str.strip, row[3].split(","))):
                 table[column][2 if aarch64 else 1][("told " if told else "") + row[2]] = value
     return table
 
@@ -387,8 +387,8 @@ def text_of(table):
 {macro("PB_PY_FIELDS_OF_MACHINE", "FIELD", rows("FIELD", machine, columns))}
 #endif
 
-/* Where _Py_DebugOffsets of {", ".join(TOLD)} has a field. */
-{macro("PB_PY_TOLD", "TOLD", rows("TOLD", DEBUG, [table[name][1] for name in TOLD], "told "))}
+/* Where _Py_DebugOffsets of {", ".join(PUBLISHED)} has a field. */
+{macro("PB_PY_PUBLISHED", "PUBLISHED", rows("PUBLISHED", DEBUG, [table[name][1] for name in PUBLISHED], "told "))}
 """
 
 

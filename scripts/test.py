@@ -36,7 +36,7 @@ FUZZ_SECONDS = 300 if SOAK else 5
 LONGEST = ["table_retire", "table_kill", "table_interrupt", "table_threads", "table_step", "engine_stream", "engine_plan", "engine_load",
            "threads_listed", "engine_bounds", "table_clock", "table_scribble", "engine_scan", "table_mirror", "engine_ranks"]
 # Unit tests that want an answer within milliseconds, or samples at a rate: not beside those that use the CPUs.
-BY_THE_CLOCK = ["ask_apart", "ask_profiles", "interrupted", "moment_signals"]
+BY_THE_CLOCK = ["ask_task", "ask_profiles", "interrupted", "moment_signals"]
 # What suites need: preset and targets, those that are needed first first.
 NEEDED = {
     "unit": [("release", "all", "unit-tests")],

@@ -114,14 +114,14 @@ def clip(text):
 # --- the traceback as a text
 
 class Sources:
-    """Lines of source files. apart: this thread has left the descriptors of the program and may open files."""
+    """Lines of source files. own_files: this thread has left the descriptors of the program and may open files."""
 
-    def __init__(self, apart):
-        self.apart, self.known = apart, {}
+    def __init__(self, own_files):
+        self.own_files, self.known = own_files, {}
 
     def line(self, path, number):
         if path not in self.known:
-            self.known[path] = self.cached(path) or (self.read(path) if self.apart else [])
+            self.known[path] = self.cached(path) or (self.read(path) if self.own_files else [])
         lines = self.known[path]
         return lines[number - 1].strip() if number and 0 < number <= len(lines) else ""
 
@@ -224,22 +224,22 @@ class Catch:
 
     # --- in a thread of ours, while the thread that fails waits. Each returns what serves a prompt in it, or None.
 
-    def of_program(self, failure, apart):
+    def of_program(self, failure, own_files):
         """sys.excepthook(kind, error, trace)."""
         arguments, frame, ident, tid, _ = failure
         if len(arguments) != 3 or not ends_program(frame):
             return None
-        return self.keep(arguments[1], arguments[2], ident, tid, None, apart)
+        return self.keep(arguments[1], arguments[2], ident, tid, None, own_files)
 
-    def of_thread(self, failure, apart):
+    def of_thread(self, failure, own_files):
         """threading.excepthook(args) and sys.unraisablehook(args), whose fields begin alike; threading._format_exc()."""
         arguments, _, ident, tid, handled = failure
         if len(arguments) == 1 and issubclass(type(arguments[0]), tuple):
             fields = tuple.__getitem__(arguments[0], slice(0, 4))
-            return self.keep(fields[1], fields[2], ident, tid, _by_type.thread_name(fields[3]), apart)
-        return self.keep(handled, handled and trace_of(handled), ident, tid, None, apart)
+            return self.keep(fields[1], fields[2], ident, tid, _by_type.thread_name(fields[3]), own_files)
+        return self.keep(handled, handled and trace_of(handled), ident, tid, None, own_files)
 
-    def keep(self, error, trace, ident, tid, name, apart):
+    def keep(self, error, trace, ident, tid, name, own_files):
         """Writes the scene."""
         kind = type(error)
         if not issubclass(kind, BaseException) or kind is SystemExit:
@@ -252,7 +252,7 @@ class Catch:
                 trace = trace.tb_next
             frames = [frame for frame in reversed(frames) if not str.startswith(frame.f_code.co_filename, "<probing>")]
             name = name or name_by_ident(ident, _probing.main_ident())
-            self.write(error, frames, lines, ident, tid, name, apart)
+            self.write(error, frames, lines, ident, tid, name, own_files)
             if not self.prompt or not frames or not issubclass(kind, Exception):
                 return None
             return Mortem(self, "%s ended thread %s" % (name_of(kind), name), frames, lines, error)
@@ -260,7 +260,7 @@ class Catch:
             note("the scene of %s could not be kept: %s: %s" % (name_of(kind), type(failed).__name__, failed))
             return None
 
-    def write(self, error, frames, lines, ident, tid, name, apart):
+    def write(self, error, frames, lines, ident, tid, name, own_files):
         exceptions, rows = self.tables
         number, main = _probing.crash_number(), _probing.main_ident()
         for depth, frame in enumerate(frames[:FRAMES_MAX]):
@@ -274,7 +274,7 @@ class Catch:
                 left -= 1
                 self.write_frame(rows, number, native, name_by_ident(other, main), False, depth, frame, frame.f_lineno)
         at = (frames[0].f_code.co_name, frames[0].f_code.co_filename, lines[id(frames[0])]) if frames else (None, None, None)
-        text = "".join(format_error(error, Sources(apart), {}))
+        text = "".join(format_error(error, Sources(own_files), {}))
         exceptions.append(number, "exception", full_name(type(error), "__main__"), clip(message_of(error, describe_value)), tid, name,
                           at[0], at[1], at[2], clip(text))
         _probing.keep_rows(KEEP_MS)

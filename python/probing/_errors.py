@@ -1,7 +1,7 @@
 """The traceback of code that was run from outside, as a text for its client, and its source lines."""
 import sys
 
-from ._program import apart, import_for_us
+from ._program import import_for_us, with_own_files
 
 
 def format_error(request, kind, error, trace):
@@ -13,7 +13,7 @@ def format_error(request, kind, error, trace):
     import traceback
 
     remember_lines(request)
-    apart(lambda: _read_lines(error, trace, set()))
+    with_own_files(lambda: _read_lines(error, trace, set()))
     told = traceback.TracebackException(kind, error, trace)
     told.stack[:] = [frame for frame in told.stack if not _is_ours(frame.filename)]  # our print, which called a __str__
     return "".join(told.format())

@@ -31,14 +31,14 @@ def stdlib():
 _KNOWN_FINDERS = ("_distutils_hack", "_frozen_importlib", "_frozen_importlib_external", "importlib._bootstrap", "importlib._bootstrap_external", "six", "zipimport")
 
 
-def apart(function):
-    """Calls it in a thread without the program's descriptors: for our own imports and reads (apart.c)."""
+def with_own_files(function):
+    """Calls it in a thread without the program's descriptors: for our own imports and reads (own_files.c)."""
     for finder in list(sys.meta_path) + list(sys.path_importer_cache.values()):
         kind = finder if isinstance(finder, type) else type(finder)
         # A finder of the program may keep its files open, and would look for them among the program's descriptors later.
         if finder is not None and kind.__module__ not in _KNOWN_FINDERS and not kind.__module__.startswith("__editable__"):
             return function()
-    return _probing.apart(function)
+    return _probing.own_files(function)
 
 
 def watch_forks():
@@ -66,7 +66,7 @@ def import_for_us(*names):
     """Imports modules that the program may not have imported."""
     watch_forks()
     if not all(name in sys.modules for name in names):
-        apart(lambda: [__import__(name) for name in names])
+        with_own_files(lambda: [__import__(name) for name in names])
 
 
 def lines_of_file(path):
@@ -75,14 +75,14 @@ def lines_of_file(path):
     import linecache
 
     known = linecache.cache.get(path, ())
-    return known[2] if len(known) == 4 else apart(lambda: linecache.getlines(path))
+    return known[2] if len(known) == 4 else with_own_files(lambda: linecache.getlines(path))
 
 
 def import_threading():
     """Imports threading, which the program may not have done, as if the main thread had."""
     watch_forks()
     if "threading" not in sys.modules and hasattr(sys, "stderr"):  # without sys.stderr nobody can import it
-        apart(_import_threading)
+        with_own_files(_import_threading)
 
 
 def _import_threading():

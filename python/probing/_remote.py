@@ -19,7 +19,7 @@ from . import _elsewhere, _live, _streams
 from ._channels import serve  # called by the agent, as begin is
 from ._errors import forget_lines, format_error, remember_lines
 from ._names import Names
-from ._program import apart, forget_thread, import_for_us, import_threading, leave_before_the_end, main_globals
+from ._program import forget_thread, import_for_us, import_threading, leave_before_the_end, main_globals, with_own_files
 from ._streams import ERR, OUT, TRACEBACK, VALUE
 
 CHUNK = 1 << 16
@@ -154,7 +154,7 @@ def make_importable(source, tree):
     import_for_us("importlib.machinery")
     from importlib.machinery import PathFinder
 
-    if apart(lambda: PathFinder.find_spec("probing")) is None:
+    if with_own_files(lambda: PathFinder.find_spec("probing")) is None:
         package = __load__("")
         package.__path__ = []
         if hasattr(package, "_Module"):  # 3.6

@@ -15,7 +15,7 @@
 static void close_part(struct pb_archive_part *part)
 {
     if (part->recorder)
-        pb_recorder_close(part->recorder);
+        pb_archiver_close(part->recorder);
     if (part->fd >= 0)
         close(part->fd);
     part->recorder = NULL;
@@ -57,7 +57,7 @@ static char *describe_recording(const struct pb_archive_parts *p, uint64_t start
 static int add_part(struct pb_archive_parts *p, int fd, const char *about, const char *recorded,
                     struct pb_err *err)
 {
-    const struct pb_recorder_options o = {.folder = p->folder,
+    const struct pb_archiver_options o = {.folder = p->folder,
                                           .arena_fd = fd,
                                           .about = about,
                                           .recorded = recorded,
@@ -72,7 +72,7 @@ static int add_part(struct pb_archive_parts *p, int fd, const char *about, const
     int r = pb_archive_run_id(fd, part.id);
     if (r < 0)
         return pb_fail(err, r, "the tables of process %d cannot be read: %s", (int)p->pid, strerror(-r));
-    r = pb_recorder_open(&o, &part.recorder, err);
+    r = pb_archiver_open(&o, &part.recorder, err);
     if (r == 0)
         p->at[p->n++] = part;
     return r;
@@ -158,7 +158,7 @@ int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_per
     *ret_percent = 0;
     for (size_t i = 0; i < p->n; i++) {
         unsigned percent = 0;
-        int n = p->at[i].recorder ? pb_recorder_pending(p->at[i].recorder, &percent) : 0;
+        int n = p->at[i].recorder ? pb_archiver_pending(p->at[i].recorder, &percent) : 0;
         if (n < 0) {
             r = n; /* keeps the first failure of a part */
             continue;
@@ -171,7 +171,7 @@ int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_per
 }
 
 int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
-                           void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,
+                           void (*each)(void *arg, const struct pb_archiver_table *table), void *arg,
                            struct pb_err *err)
 {
     int r = 0;
@@ -180,7 +180,7 @@ int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
         struct pb_archive_part *part = &p->at[i];
         struct pb_err why = {0};
         bool last = part->recording ? part->ended : ended;
-        int one = part->recorder ? pb_recorder_round(part->recorder, last, each, arg, &why) : 0;
+        int one = part->recorder ? pb_archiver_round(part->recorder, last, each, arg, &why) : 0;
         if (one == 0 && part->recording && last)
             close_part(part);
         if (one < 0 && r == 0) {

@@ -14,7 +14,7 @@
 struct pb_archive_part {
     char id[PB_ARCHIVE_RUN];
     int fd;                       /* of its tables; -1: closed */
-    struct pb_recorder *recorder; /* NULL: everything is archived */
+    struct pb_archiver *recorder; /* NULL: everything is archived */
     bool recording, ended;
 };
 
@@ -37,12 +37,12 @@ int pb_archive_parts_look(struct pb_archive_parts *p, struct pb_err *err);
 /* Whether any recording still runs. */
 bool pb_archive_parts_recorded(const struct pb_archive_parts *p);
 
-/* pb_recorder_pending of the part with the most, and pb_recorder_round of all parts; ended: whether the
+/* pb_archiver_pending of the part with the most, and pb_archiver_round of all parts; ended: whether the
  * process's own tables have. A part that fails does not stop the others: the first error is returned at the
  * end. */
 int pb_archive_parts_pending(const struct pb_archive_parts *p, unsigned *ret_percent);
 int pb_archive_parts_round(struct pb_archive_parts *p, bool ended,
-                           void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,
+                           void (*each)(void *arg, const struct pb_archiver_table *table), void *arg,
                            struct pb_err *err);
 
 void pb_archive_parts_done(struct pb_archive_parts *p);

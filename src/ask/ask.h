@@ -4,7 +4,7 @@
  * The functions of src/ask/ answer with data. They print nothing, keep no globals and change nothing of the
  * calling process: not its environment, signals, priority or limits. So several threads of one process may
  * ask at once. Work that may block on a target (its /proc files, ptrace, its agent) is done in a child
- * process (apart.h), with a deadline for each target, and can be cancelled. Remarks for a person beside the
+ * process (task.h), with a deadline for each target, and can be cancelled. Remarks for a person beside the
  * answer (a part was left out, or is slightly old) go to the caller's note. */
 #pragma once
 
@@ -19,7 +19,7 @@ struct pb_ask {
     /* A descriptor that becomes readable, or is closed by its peer, to cancel the question (-ECANCELED).
      * NULL: it cannot be cancelled. */
     const int *cancel;
-    bool apart; /* set by apart.c only: the caller runs in a child of apart.c */
+    bool in_child; /* set by task.c only: the caller runs in a child of task.c */
 };
 
 __attribute__((format(printf, 2, 3))) void pb_ask_note(const struct pb_ask *ask, const char *format, ...);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ask/apart.h"
 #include "ask/few.h"
 #include "ask/memory.h"
 #include "ask/parts.h"
 #include "ask/sources.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -202,7 +202,7 @@ static int read_gpu(const struct pb_ask *ask, void *arg, struct pb_room *room, s
     if (!bytes)
         return -ENOMEM;
     *bytes = gpu_memory_of(m->pid);
-    pb_apart_answer(room, bytes);
+    pb_task_answer(room, bytes);
     return *bytes < 0 ? -ENODATA : 0;
 }
 
@@ -210,13 +210,13 @@ static int read_gpu(const struct pb_ask *ask, void *arg, struct pb_room *room, s
  * is still wanted. */
 static void take_gpu(struct pb_memory *m)
 {
-    const struct pb_ask quiet = {.apart = true};
+    const struct pb_ask quiet = {.in_child = true};
     struct pb_task task = {
         .work = read_gpu, .arg = m, .limit_ms = GPU_TIMEOUT_MS, .room_size = 1 << 16, .always = true};
 
-    if (pb_apart_one(&quiet, &task, NULL) < 0)
+    if (pb_task_run(&quiet, &task, NULL) < 0)
         return;
-    m->gpu = (double)*(const int64_t *)pb_apart_answer_of(&task); /* replaces the recorded value */
+    m->gpu = (double)*(const int64_t *)pb_task_answer_of(&task); /* replaces the recorded value */
     pb_room_free(task.room);
 }
 
@@ -324,7 +324,7 @@ static int take_now(const struct pb_ask *asked, void *arg, struct pb_room *room,
     take_python(&m);
     take_gpu(&m);
     struct pb_memory *answer = pb_room_copy(room, &m, sizeof(m));
-    pb_apart_answer(room, answer);
+    pb_task_answer(room, answer);
     return answer ? 0 : pb_fail(err, -ENOMEM, "out of memory");
 }
 
@@ -336,10 +336,10 @@ int pb_memory_now(const struct pb_ask *asked, pid_t pid, struct pb_memory *ret, 
                            .limit_ms = NOW_TIMEOUT_MS,
                            .room_size = sizeof(struct pb_memory) + 4096};
 
-    int r = pb_apart_one(asked, &task, err);
+    int r = pb_task_run(asked, &task, err);
     if (r < 0)
         return r;
-    *ret = *(const struct pb_memory *)pb_apart_answer_of(&task);
+    *ret = *(const struct pb_memory *)pb_task_answer_of(&task);
     pb_room_free(task.room);
     return 0;
 }
@@ -359,7 +359,7 @@ static int take_memory(const struct pb_ask *asked, void *arg, struct pb_room *ro
     if (r < 0)
         return r;
     struct pb_memory *answer = pb_room_copy(room, &m, sizeof(m));
-    pb_apart_answer(room, answer);
+    pb_task_answer(room, answer);
     return answer ? 0 : pb_fail(err, -ENOMEM, "out of memory");
 }
 
@@ -375,9 +375,9 @@ int pb_memory_ask(const struct pb_ask *asked, const struct pb_targets *targets, 
                                     .pid = targets->at[i].pid,
                                     .limit_ms = TIMEOUT_MS,
                                     .room_size = sizeof(struct pb_memory) + 4096};
-    pb_apart_run(asked, tasks, targets->n, PARALLEL);
+    pb_tasks_run(asked, tasks, targets->n, PARALLEL);
     for (size_t i = 0; i < targets->n; i++) {
-        const struct pb_memory *answer = pb_apart_answer_of(&tasks[i]);
+        const struct pb_memory *answer = pb_task_answer_of(&tasks[i]);
         ret[i] = (struct pb_memory_answer){.result = tasks[i].result, .err = tasks[i].err};
         if (answer)
             ret[i].memory = *answer;

@@ -46,5 +46,5 @@ struct pb_memory_answer {
 /* Only what can be read from outside at this moment: rss, python and gpu of `ret`. */
 int pb_memory_now(const struct pb_ask *ask, pid_t pid, struct pb_memory *ret, struct pb_err *err);
 
-/* Asks for all targets, some at a time, each in a child (apart.h); ret has room for them. -ENOMEM. */
+/* Asks for all targets, some at a time, each in a child (task.h); ret has room for them. -ENOMEM. */
 int pb_memory_ask(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_memory_answer *ret);

@@ -5,7 +5,7 @@
  * histogram needs the minimum and the maximum first. */
 #include "ask/numbers.h"
 
-#include "ask/apart.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "remote/source.h"
@@ -307,7 +307,7 @@ static int answer_numbers(const struct pb_ask *ask, void *arg, struct pb_room *r
     if (r == 0)
         r = read_numbers(&p, &runs, (ask->limit_ms ? ask->limit_ms : LIMIT_MS) * PB_NS_PER_MS / 2);
     pb_source_close(&source);
-    pb_apart_answer(room, n);
+    pb_task_answer(room, n);
     return r < 0 ? pb_fail(err, r, "its memory cannot be read: %s", strerror(-r)) : 0;
 }
 
@@ -329,8 +329,8 @@ int pb_numbers_ask(const struct pb_ask *ask, pid_t pid, const struct pb_numbers_
 
     int r = pb_numbers_check(place, err);
     if (r == 0)
-        r = pb_apart_one(ask, &task, err);
-    const struct pb_numbers *n = r == 0 ? pb_apart_answer_of(&task) : NULL;
+        r = pb_task_run(ask, &task, err);
+    const struct pb_numbers *n = r == 0 ? pb_task_answer_of(&task) : NULL;
     if (n)
         *ret = *n;
     else if (r == 0)

@@ -1,10 +1,10 @@
 /* own_code: see own_code.h. */
 #include "ask/own_code.h"
 
-#include "ask/apart.h"
 #include "ask/few.h"
 #include "ask/sources.h"
 #include "ask/stacks.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 
 #include <errno.h>
@@ -132,7 +132,7 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
     if (r < 0)
         return r;
     struct pb_own_code *copy = pb_room_copy(room, &found, sizeof(found));
-    pb_apart_answer(room, copy);
+    pb_task_answer(room, copy);
     return copy ? 0 : pb_fail(err, -ENOMEM, "out of memory");
 }
 
@@ -146,10 +146,10 @@ int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, st
                            .limit_ms = LIMIT_MS,
                            .room_size = sizeof(*ret) + 4096};
 
-    int r = pb_apart_one(ask, &task, err);
+    int r = pb_task_run(ask, &task, err);
     if (r < 0)
         return r;
-    *ret = *(const struct pb_own_code *)pb_apart_answer_of(&task);
+    *ret = *(const struct pb_own_code *)pb_task_answer_of(&task);
     pb_room_free(task.room);
     return 0;
 }

@@ -1,8 +1,8 @@
 /* parts: see parts.h. */
 #include "ask/parts.h"
 
-#include "ask/apart.h"
 #include "ask/targets.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/program.h"
@@ -116,7 +116,7 @@ static void tell_of_loading(const char *sentence, void *arg)
     const struct teller *t = arg;
 
     pb_ask_note(t->ask, "%s", sentence);
-    pb_apart_extend(t->room, LOADING_MS);
+    pb_task_extend(t->room, LOADING_MS);
 }
 
 /* Runs in a child. */
@@ -142,8 +142,8 @@ static int open_session(const struct pb_ask *ask, void *arg, struct pb_room *roo
     *answer = (struct opened){
         .last_id = session.client.last_id, .injected = session.injected, .stopped_ns = session.stopped_ns};
     memcpy(answer->run_dir, session.run_dir, sizeof(answer->run_dir));
-    pb_apart_answer(room, answer);
-    r = pb_apart_give_fd(room, session.client.fd);
+    pb_task_answer(room, answer);
+    r = pb_task_give_fd(room, session.client.fd);
     session.client.fd = -1;
     pb_session_done(&session);
     return r;
@@ -164,7 +164,7 @@ static struct pb_task task_of(struct opening *what)
 /* Takes over the connection that the child opened. */
 static int take_session(struct pb_task *task, struct pb_session *ret, struct pb_err *err)
 {
-    const struct opened *answer = pb_apart_answer_of(task);
+    const struct opened *answer = pb_task_answer_of(task);
     struct pb_session s = {0};
     int r = task->result;
 
@@ -198,7 +198,7 @@ int pb_parts_session(const struct pb_ask *ask, pid_t pid, bool no_inject, unsign
     struct pb_ask ours = without_limit(ask);
     struct pb_task task = task_of(&what);
 
-    pb_apart_run(&ours, &task, 1, 1);
+    pb_tasks_run(&ours, &task, 1, 1);
     return take_session(&task, ret, err);
 }
 
@@ -222,7 +222,7 @@ int pb_parts_sessions(const struct pb_ask *ask, const struct pb_targets *targets
         tasks[n] = task_of(&what[n]);
         n++;
     }
-    pb_apart_run(&ours, tasks, n, 0);
+    pb_tasks_run(&ours, tasks, n, 0);
     for (size_t i = 0, k = 0; i < targets->n; i++) {
         struct pb_parts_session *s = &sessions[i];
         s->result = targets->at[i].dead

@@ -7,7 +7,7 @@
 
 struct pb_ask;
 
-/* Opens a session with the agent of pid, with this program's parts, in a child (apart.h): injection traces,
+/* Opens a session with the agent of pid, with this program's parts, in a child (task.h): injection traces,
  * blocks signals and changes priorities, and reading the files of a process that hangs may block. The child
  * has timeout_ms (0: 10 s) for what pb_session_open does in that time, and some seconds for the rest. A
  * library load that has begun in the target is waited for, and the caller gets a note. */

@@ -1,7 +1,7 @@
 /* processes: see processes.h. */
 #include "ask/processes.h"
 
-#include "ask/apart.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -134,7 +134,7 @@ int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct
     if (r < 0)
         return r;
     each.arg = pids;
-    r = pb_apart_each(ask, &each);
+    r = pb_each_run(ask, &each);
     for (size_t i = 0; r == 0 && i < each.n; i++) {
         const struct entry *e = each.at[i].answer;
         if (each.at[i].result == -ETIMEDOUT)

@@ -173,6 +173,6 @@ double pb_profiling_set_rate(pid_t pid)
 {
     struct pb_settings settings;
 
-    pb_settings_kept(pid, &settings);
+    pb_settings_saved(pid, &settings);
     return settings.at[PB_SET_SAMPLE_RATE].number * FULL_RATE;
 }

@@ -1,9 +1,9 @@
 /* running: see running.h. */
 #include "ask/running.h"
 
-#include "ask/apart.h"
 #include "ask/processes.h"
 #include "ask/settings.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -124,7 +124,7 @@ int pb_running_read(const struct pb_ask *ask, struct pb_running_list *ret, struc
     if (r < 0)
         return r;
     each.n = all.n;
-    r = pb_apart_each(ask, &each);
+    r = pb_each_run(ask, &each);
     for (size_t i = 0; r == 0 && i < each.n; i++) {
         if (each.at[i].result == -ETIMEDOUT)
             pb_ask_note(ask, "process %d hangs in the kernel and is left out", (int)all.at[i].pid);

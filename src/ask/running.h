@@ -24,7 +24,7 @@ struct pb_running_list {
     size_t n;
 };
 
-/* Sorted by pid. Each process is read in a child (apart.h): a note names those that hang in the kernel and
+/* Sorted by pid. Each process is read in a child (task.h): a note names those that hang in the kernel and
  * are left out. */
 int pb_running_read(const struct pb_ask *ask, struct pb_running_list *ret, struct pb_err *err);
 void pb_running_done(struct pb_running_list *list);

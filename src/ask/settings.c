@@ -1,8 +1,8 @@
 /* settings: see settings.h. */
 #include "ask/settings.h"
 
-#include "ask/apart.h"
 #include "ask/parts.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -136,7 +136,7 @@ static int read_live(const struct pb_ask *ask, void *arg, struct pb_room *room, 
         return pb_fail(err, -ENOMEM, "out of memory");
     pb_settings_init(&answer->settings, "", 0);
     answer->result = read_live_settings(ask, target->pid, &answer->settings, &answer->err);
-    pb_apart_answer(room, answer);
+    pb_task_answer(room, answer);
     return 0;
 }
 
@@ -150,12 +150,12 @@ static int ask_live(const struct pb_ask *ask, const struct pb_target *target, st
                            .limit_ms = LIMIT_MS,
                            .room_size = sizeof(struct live_answer) + 4096};
 
-    int r = pb_apart_one(ask, &task, err);
+    int r = pb_task_run(ask, &task, err);
     if (r < 0) {
         pb_settings_init(ret, "", 0);
         return r;
     }
-    const struct live_answer *answer = pb_apart_answer_of(&task);
+    const struct live_answer *answer = pb_task_answer_of(&task);
     *ret = answer->settings;
     r = answer->result < 0 ? pb_fail(err, answer->result, "%s", pb_err_text(&answer->err, answer->result))
                            : 0;
@@ -188,7 +188,7 @@ void pb_settings_for(const struct pb_ask *ask, const struct pb_target *target, s
     pb_settings_fall_back(ret, &tool);
 }
 
-void pb_settings_kept(pid_t pid, struct pb_settings *ret)
+void pb_settings_saved(pid_t pid, struct pb_settings *ret)
 {
     struct pb_procinfo process;
     struct pb_settings tool;

@@ -20,7 +20,7 @@ void pb_settings_for(const struct pb_ask *ask, const struct pb_target *target, s
 
 /* The same for a live process, from its files alone: no agent is asked, no child is started. For `top` and
  * `flamegraph`, which begin at once. */
-void pb_settings_kept(pid_t pid, struct pb_settings *ret);
+void pb_settings_saved(pid_t pid, struct pb_settings *ret);
 
 /* A setting as texts; unit NULL: none. */
 struct pb_shown_setting {

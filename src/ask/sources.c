@@ -1,13 +1,13 @@
 /* sources: see sources.h. */
 #include "ask/sources.h"
 
-#include "ask/apart.h"
 #include "ask/archived.h"
 #include "ask/memory.h"
 #include "ask/parts.h"
 #include "ask/registered.h"
 #include "ask/settings.h"
 #include "ask/stacks.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "engine/shared/known.h"
@@ -278,7 +278,7 @@ static int open_live(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     }
     if (note[0])
         pb_ask_note(ask, "process %d: %s", (int)target->pid, note);
-    return pb_apart_give_fd(room, fd);
+    return pb_task_give_fd(room, fd);
 }
 
 /* Opens the tables of all live targets at once: one that does not answer does not delay the others. */
@@ -295,7 +295,7 @@ static struct pb_task *open_all_live(const struct pb_ask *ask, const struct pb_t
                                           .limit_ms = LIVE_LIMIT_MS,
                                           .room_size = 1 << 16};
     if (tasks)
-        pb_apart_run(ask, tasks, n, 0);
+        pb_tasks_run(ask, tasks, n, 0);
     for (size_t i = 0; i < n; i++)
         pb_room_free(tasks[i].room);
     return tasks;

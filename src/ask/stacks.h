@@ -113,7 +113,7 @@ struct pb_stacks {
     const char *root;      /* root of the files of a core */
 };
 
-/* The stacks of several processes, taken at once, each in a child (apart.h), with what each thread waits for.
+/* The stacks of several processes, taken at once, each in a child (task.h), with what each thread waits for.
  * A process that could not be read has its error in its answer. */
 struct pb_stacks_answer {
     int result; /* negative errno: err says why, and there are no stacks */

@@ -2,8 +2,8 @@
  *
  * The child copies the result into the memory shared with the caller: texts, frames, threads; not the
  * readers, which end with the child. */
-#include "ask/apart.h"
 #include "ask/stacks.h"
+#include "ask/task.h"
 #include "remote/core.h"
 
 #include <errno.h>
@@ -139,7 +139,7 @@ static int take_process(const struct pb_ask *ask, void *arg, struct pb_room *roo
         r = pb_stacks_waits(&s, q->depth);
     if (r == 0) {
         struct pb_stacks *answer = copy_stacks(room, &s);
-        pb_apart_answer(room, answer);
+        pb_task_answer(room, answer);
         r = answer ? 0 : pb_fail(err, -ENOSPC, "its stacks are too large");
     }
     pb_stacks_done(&s);
@@ -171,9 +171,9 @@ int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
                                     .limit_ms = limit_ms,
                                     .room_size = ROOM};
     }
-    pb_apart_run(ask, tasks, targets->n, 0);
+    pb_tasks_run(ask, tasks, targets->n, 0);
     for (size_t i = 0; i < targets->n; i++)
-        ret[i] = (struct pb_stacks_answer){tasks[i].result, tasks[i].err, pb_apart_answer_of(&tasks[i]),
+        ret[i] = (struct pb_stacks_answer){tasks[i].result, tasks[i].err, pb_task_answer_of(&tasks[i]),
                                            tasks[i].room};
     if (depth != PB_WAITS_NONE)
         pb_waits_compare_ranks(ret, targets->n);

@@ -3,8 +3,8 @@
  * Files are opened below the process's own root with the rights of its user, links resolved inside it,
  * relative paths below its working directory. Only regular files are read: a path chosen by the target must
  * not block us. */
-#include "ask/apart.h"
 #include "ask/stacks.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "remote/core.h"
 #include "remote/named.h"
@@ -212,7 +212,7 @@ static int read_text(const struct pb_ask *ask, void *arg, struct pb_room *room, 
         answer->length += (size_t)n;
     if (n < 0)
         return pb_fail(err, -errno, "%s cannot be read: %s", q->file, strerror(errno));
-    pb_apart_answer(room, answer);
+    pb_task_answer(room, answer);
     return 0;
 }
 
@@ -229,10 +229,10 @@ int pb_sources_text(const struct pb_ask *ask, const struct pb_stacks *s, const c
 
     if (!is_in_stacks(s, file))
         return pb_fail(err, -ENOENT, "no frame of the process names the file %s", file);
-    int r = pb_apart_one(ask, &task, err);
+    int r = pb_task_run(ask, &task, err);
     if (r < 0)
         return r;
-    const struct wanted_text *answer = pb_apart_answer_of(&task);
+    const struct wanted_text *answer = pb_task_answer_of(&task);
     *ret_room = task.room;
     *ret = answer->bytes;
     *ret_length = answer->length;

@@ -1,12 +1,12 @@
 /* targets: see targets.h. */
 #include "ask/targets.h"
 
-#include "ask/apart.h"
 #include "ask/archived.h"
 #include "ask/ask.h"
 #include "ask/processes.h"
 #include "ask/running.h"
 #include "ask/settings.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -125,7 +125,7 @@ static int keep_python(const struct pb_ask *ask, struct pb_targets *targets, boo
                            .room_size = targets->n * 2 * sizeof(struct description)};
     size_t kept = 0;
 
-    int r = pb_apart_each(ask, &each);
+    int r = pb_each_run(ask, &each);
     for (size_t i = 0; r == 0 && i < targets->n; i++) {
         const struct description *d = each.at[i].answer;
         if (d)
@@ -149,7 +149,7 @@ void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets)
                            .n = 1,
                            .limit_ms = ONE_LIMIT_MS,
                            .room_size = 2 * sizeof(struct description)};
-    if (pb_apart_each(ask, &each) == 0 && each.at[0].answer)
+    if (pb_each_run(ask, &each) == 0 && each.at[0].answer)
         memcpy(targets->at[0].label, ((struct description *)each.at[0].answer)->label, PB_LABEL_MAX);
     targets->at[0].unlabelled = false;
     pb_each_done(&each);
@@ -450,7 +450,7 @@ static int resolve_in_child(const struct pb_ask *ask, void *arg, struct pb_room 
     if (r < 0)
         return r;
     void *answer = pb_room_copy(room, found.at, found.n * sizeof(*found.at));
-    pb_apart_answer(room, answer);
+    pb_task_answer(room, answer);
     return answer ? (int)found.n : pb_fail(err, -ENOMEM, "out of memory");
 }
 
@@ -477,12 +477,12 @@ int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, boo
 
     if (!all && !dead && resolve_at_once(text, ret))
         return 0;
-    int r = pb_apart_one(ask, &task, err);
+    int r = pb_task_run(ask, &task, err);
     if (r < 0)
         return r;
     struct pb_target *at = calloc((size_t)r + 1, sizeof(*at));
     if (at) {
-        memcpy(at, pb_apart_answer_of(&task), (size_t)r * sizeof(*at));
+        memcpy(at, pb_task_answer_of(&task), (size_t)r * sizeof(*at));
         *ret = (struct pb_targets){.at = at, .n = (size_t)r};
     }
     pb_room_free(task.room);

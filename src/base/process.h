@@ -1,7 +1,7 @@
 /* process: starting processes: a child that runs code of ours, one that nobody waits for, another program.
  * Tools only. How a process is ended is in ending.h.
  *
- * The children of questions (ask/apart.h) are made there: they share memory with their parent. */
+ * The children of questions (ask/task.h) are made there: they share memory with their parent. */
 #pragma once
 
 #include <stdbool.h>

@@ -6,9 +6,9 @@
 /* Runs command->run for each target in a child process, so that a target that hangs or fails does not affect
  * the others. Returns 0, or PB_FAILED when any failed.
  *
- * These children have no deadline (the children of ask/apart.h do): they run the whole command, output
+ * These children have no deadline (the children of ask/task.h do): they run the whole command, output
  * included, and eval, archive or a prompt may last as long as the user lets them. Waiting for the target is
- * bounded: the session is opened in a child of apart.h, the conversation has the command's --timeout. */
+ * bounded: the session is opened in a child of task.h, the conversation has the command's --timeout. */
 int pb_fanout(const struct pb_call *call, struct pb_err *err);
 
 /* fork, with the child's stdout and stderr as pipes, whose reading ends are ret_fds. The child ends with this

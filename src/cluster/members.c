@@ -1,8 +1,8 @@
 /* members: see members.h. */
 #include "cluster/members.h"
 
-#include "ask/apart.h"
 #include "ask/processes.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -153,7 +153,7 @@ void pb_members_find_torch(const struct pb_ask *ask, struct pb_node_members *m)
     struct pb_each each = {
         .work = look_for_torch, .arg = m, .n = m->n, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
 
-    if (pb_apart_each(ask, &each) == 0)
+    if (pb_each_run(ask, &each) == 0)
         for (size_t i = 0; i < m->n; i++)
             m->at[i].has_torch = each.at[i].answer != NULL;
     pb_each_done(&each);
@@ -248,7 +248,7 @@ int pb_members_read(const struct pb_ask *ask, const char *match, const char *ran
     if (r < 0)
         return r;
     each.n = all.n;
-    r = pb_apart_each(ask, &each);
+    r = pb_each_run(ask, &each);
     _cleanup_free_ struct member *found = calloc(all.n + 1, sizeof(*found));
     for (size_t i = 0; r == 0 && found && i < each.n; i++) {
         if (each.at[i].result == -ETIMEDOUT)

@@ -48,8 +48,8 @@ struct pb_cluster_query {
     char *notes[MAX_NOTES];
     unsigned nnotes, told;
     struct pb_sql_sent *sent;
-    struct pb_sql_table over_tables[MAX_TABLES], own[OWN_TABLES];
-    struct pb_sql_over over;
+    struct pb_sql_table node_tables[MAX_TABLES], own[OWN_TABLES];
+    struct pb_sql_node_rows node_rows;
     struct pb_sql *sql;
     bool begun; /* its caller has seen rows or columns: it cannot begin again */
     struct pb_cluster_query_stats stats;
@@ -254,7 +254,7 @@ static int collect_rows(struct pb_cluster_query *q)
     q->sent = calloc(q->c->nnodes * q->ntables + 1, sizeof(*q->sent));
     if (!q->sent)
         return -ENOMEM;
-    q->over.nsent = 0;
+    q->node_rows.nsent = 0;
     for (size_t i = 0; i < q->c->nnodes; i++) {
         const struct node_rows *n = &q->nodes[i];
         for (unsigned t = 0; n->data && t < q->ntables; t++) {
@@ -273,12 +273,12 @@ static int collect_rows(struct pb_cluster_query *q)
                          "node %s has more than %" PRIu64 " rows of %s: the answer is of the first ones "
                          "(--max-rows)",
                          q->c->nodes[i].name, q->request.cap, q->tables[t].name);
-            q->sent[q->over.nsent++] = (struct pb_sql_sent){.table = t,
-                                                            .node = q->c->nodes[i].name,
-                                                            .ranks = n->ranks,
-                                                            .nranks = n->nranks,
-                                                            .frames = part->frames,
-                                                            .size = part->size};
+            q->sent[q->node_rows.nsent++] = (struct pb_sql_sent){.table = t,
+                                                                 .node = q->c->nodes[i].name,
+                                                                 .ranks = n->ranks,
+                                                                 .nranks = n->nranks,
+                                                                 .frames = part->frames,
+                                                                 .size = part->size};
         }
     }
     return 0;
@@ -298,25 +298,25 @@ static int make_own_tables(struct pb_cluster_query *q)
     return r;
 }
 
-static int run_over(struct pb_cluster_query *q, struct pb_err *err)
+static int run_on_node_rows(struct pb_cluster_query *q, struct pb_err *err)
 {
     const char *sql = q->root ? q->root : q->request.sql;
 
     for (unsigned i = 0; i < q->ntables; i++)
-        q->over_tables[i] = (struct pb_sql_table){.schema = q->tables[i].schema, .name = q->tables[i].name};
+        q->node_tables[i] = (struct pb_sql_table){.schema = q->tables[i].schema, .name = q->tables[i].name};
     if (make_own_tables(q) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
-    q->over.tables = q->over_tables;
-    q->over.ntables = q->ntables;
-    q->over.own = q->own;
-    q->over.nown = OWN_TABLES;
-    q->over.sent = q->sent;
+    q->node_rows.tables = q->node_tables;
+    q->node_rows.ntables = q->ntables;
+    q->node_rows.own = q->own;
+    q->node_rows.nown = OWN_TABLES;
+    q->node_rows.sent = q->sent;
     const struct pb_sql_query query = {.sql = sql,
                                        .length = q->root ? strlen(sql) : q->request.length,
                                        .timeout_ms = q->request.timeout_ms,
                                        .cancel = q->request.cancel,
                                        .progress = true,
-                                       .over = &q->over,
+                                       .node_rows = &q->node_rows,
                                        .now_us = q->now_us};
     return pb_sql_open(&query, &q->sql, err);
 }
@@ -381,7 +381,9 @@ static int begin_round(struct pb_cluster_query *q, struct pb_err *err)
     }
     if (r == 0 && q->ntables && q->result.answered == 0)
         return pb_fail(err, -EHOSTUNREACH, "no node answered");
-    return r == 0 ? run_over(q, err) : r < 0 && err->text[0] ? r : pb_fail(err, -ENOMEM, "out of memory");
+    return r == 0                  ? run_on_node_rows(q, err)
+           : r < 0 && err->text[0] ? r
+                                   : pb_fail(err, -ENOMEM, "out of memory");
 }
 
 int pb_cluster_query_open(const struct pb_cluster *c, const struct pb_cluster_query_request *request,

@@ -165,14 +165,14 @@ static int read_request(struct pb_wire *m, struct pb_engine_request *q, struct p
     q->progress = flags & PB_SQL_WANTS_PROGRESS;
     q->plan = flags & PB_SQL_PLAN;
     q->whole = flags & PB_SQL_WHOLE;
-    q->over = flags & PB_SQL_OVER;
+    q->node_rows = flags & PB_SQL_NODE_ROWS;
     q->now_us = pb_wire_u64(m);
     q->cap = pb_wire_u64(m);
     q->in = m;
     uint32_t n = pb_wire_u32(m), taken = 0;
-    if (!pb_wire_ok(m) || n > PB_SQL_MAX_SOURCES || (n && (q->plan || q->over)))
+    if (!pb_wire_ok(m) || n > PB_SQL_MAX_SOURCES || (n && (q->plan || q->node_rows)))
         return -EBADMSG;
-    if (q->plan || q->over) {
+    if (q->plan || q->node_rows) {
         q->sql = pb_wire_text(m, &q->length);
         return pb_wire_ok(m) && q->sql ? 0 : -EBADMSG;
     }

@@ -81,8 +81,8 @@ static void turn(void)
     pb_channel_turn(&agent.server);
     pb_channel_poll(agent.server.others);
     pb_server_wait(&agent.server, 0);
-    pb_server_deal(&agent.server);
-    pb_channel_deal(agent.server.others);
+    pb_server_read_events(&agent.server);
+    pb_channel_read_events(agent.server.others);
 }
 
 /* A channel, by a frame of its own, whose id is 1. */

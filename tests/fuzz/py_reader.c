@@ -125,8 +125,9 @@ static void tell(const struct pb_py_layout *l, uint8_t told[PB_PY_OFFSETS_SIZE])
     memset(told, 0, PB_PY_OFFSETS_SIZE);
     memcpy(told, head, sizeof(head));
     memcpy(told, PB_PY_COOKIE, strlen(PB_PY_COOKIE));
-    for (const struct pb_py_told *t = pb_py_told; t->theirs[0]; t++)
-        memcpy(told + t->theirs[pb_py_told_column(l->version)], (const char *)l + t->ours, sizeof(uint32_t));
+    for (const struct pb_py_published *t = pb_py_published; t->theirs[0]; t++)
+        memcpy(told + t->theirs[pb_py_published_column(l->version)], (const char *)l + t->ours,
+               sizeof(uint32_t));
 }
 
 /* A layout as the process tells it: the true one, with some words as the input has them. Where it is refused
@@ -140,7 +141,7 @@ static struct pb_py_layout take_layout(const struct pb_py_layout *table, const s
     if (table->version < 0x030d)
         return layout;
     tell(table, told);
-    must(pb_py_layout_told(told, false, &theirs, &version, NULL) == 0, "true offsets are refused");
+    must(pb_py_layout_published(told, false, &theirs, &version, NULL) == 0, "true offsets are refused");
     must(pb_py_layout_is_known(&theirs), "true offsets are misread");
     for (int i = 0; i < LIES; i++) {
         uint64_t value;
@@ -148,7 +149,7 @@ static struct pb_py_layout take_layout(const struct pb_py_layout *table, const s
         if (in->word[i] && in->word[i] < PB_PY_OFFSETS_SIZE / 8)
             memcpy(told + 8 * in->word[i], &value, sizeof(value));
     }
-    if (pb_py_layout_told(told, true, &theirs, &version, NULL) == 0)
+    if (pb_py_layout_published(told, true, &theirs, &version, NULL) == 0)
         layout = theirs;
     return layout;
 }
@@ -300,7 +301,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         look_at(py, &threads[i]);
     read_values(py, 4096 + in->head);
     read_heap(py);
-    pb_py_told_version(py);
+    pb_py_sys_version(py);
     if (!honest)
         search(py, memory.size); /* by other layouts: last */
     pb_py_close(py);

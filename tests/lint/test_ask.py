@@ -1,7 +1,7 @@
 """src/ask/ is for callers with many threads too: it knows no terminal, prints nothing, keeps nothing and changes
 nothing of the process.
 
-By the symbols its objects ask for. apart.c makes the children in which the rest may happen; what it calls is listed
+By the symbols its objects ask for. task.c makes the children in which the rest may happen; what it calls is listed
 apart.
 """
 import re
@@ -30,7 +30,7 @@ SHARED = {"strtok", "localtime", "gmtime", "ctime", "asctime", "getpwuid", "getp
           "tmpnam", "ttyname"}
 FORBIDDEN = PRINTS | TERMINAL | CHANGES | CHILDREN | ENDS | SHARED
 # These make a child, and in the child give signals and descriptors their usual state.
-ALLOWED = {"apart.c": {"fork", "waitpid", "_exit", "prctl", "sigaction", "sigprocmask", "dup3"},
+ALLOWED = {"task.c": {"fork", "waitpid", "_exit", "prctl", "sigaction", "sigprocmask", "dup3"},
            # pb_wait_seconds: of the one thread of a child, which it gives back (waits.h).
            "waits.c": {"sched_setaffinity"}}
 

@@ -19,7 +19,7 @@ ONCE = {
     "loopback": (r">> 24\)? == 127|IN6_IS_ADDR_LOOPBACK", "src/base/host_port.c", set()),
     # The children of questions share memory with their parent; system calls are tried out in a child.
     "process": (r"(?<![\w.\"])(?:v?fork\(\)|clone\(|posix_spawnp?\()", "src/base/process.c",
-                {"src/ask/apart.c", "src/inject/seccomp.c"}),
+                {"src/ask/task.c", "src/inject/seccomp.c"}),
     # Times "5m ago"; the rest is typed in the tables of options.
     "values": (r"pb_parse_duration\((?!const)|strto(?:ul|ull|l|d)\((?:given|count|interval|rate|size|days)\b",
                "src/cli/values.c", {"src/cli/commands/cmd_export.c", "src/cli/parse.c",

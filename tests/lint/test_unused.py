@@ -15,7 +15,7 @@ PARTS = {
     "pb_archive_unescape", "pb_cluster_format", "pb_cluster_parse", "pb_core_open_fd", "pb_field_next",
     "pb_limits_of_groups", "pb_member_read",
     "pb_merge_choose", "pb_native_aarch64", "pb_native_x86_64", "pb_parquet_footer_rows", "pb_perf_map_parse",
-    "pb_profiling_join", "pb_py_open_at", "pb_py_told_column", "pb_seccomp_judge", "pb_seccomp_run",
+    "pb_profiling_join", "pb_py_open_at", "pb_py_published_column", "pb_seccomp_judge", "pb_seccomp_run",
 }
 # What tests and benchmarks alone ask of the arena and its reader.
 LOOKS = {"pb_arena_bound", "pb_arena_used", "pb_clock_is_counter", "pb_reader_open_memory", "pb_table_find",

@@ -124,8 +124,8 @@ static void *serve(void *unused)
             pb_channels_end(&agent.server, "the end of all");
             end_all = 0;
         }
-        pb_server_deal(&agent.server);
-        pb_channel_deal(agent.server.others);
+        pb_server_read_events(&agent.server);
+        pb_channel_read_events(agent.server.others);
     }
     pb_channels_end(&agent.server, "the test is over");
     return NULL;

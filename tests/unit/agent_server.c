@@ -43,7 +43,7 @@ static void *serve(void *unused)
     (void)unused;
     while (!stop) {
         pb_server_wait(&server, 20);
-        pb_server_deal(&server);
+        pb_server_read_events(&server);
     }
     return NULL;
 }

@@ -294,11 +294,11 @@ static int run_over_nodes(const char *sql, bool whole, bool *ret_split)
     for (unsigned i = 0; i < p.n; i++)
         tables[i] = (struct pb_sql_table){.schema = p.at[i].schema, .name = p.at[i].name};
     struct pb_sql_table own = {"cluster", "nodes", "SELECT * FROM (VALUES ('n0', 1), ('n1', 2)) t(name, ms)"};
-    struct pb_sql_over rows = {
+    struct pb_sql_node_rows rows = {
         .tables = tables, .ntables = p.n, .own = &own, .nown = 1, .sent = sent, .nsent = n};
     const char *root = p.root[0] ? p.root : sql;
     struct pb_sql_query q = {
-        .sql = root, .length = strlen(root), .over = &rows, .now_us = now, .timeout_ms = 20000};
+        .sql = root, .length = strlen(root), .node_rows = &rows, .now_us = now, .timeout_ms = 20000};
     if (r == 0)
         r = take_all(&q, &over, &over.err);
     for (unsigned node = 0; node < NODES; node++)

@@ -84,7 +84,7 @@ int pb_channel_listen_stop(const char *kind, int channels);
 
 /* The descriptors to poll, and the handling of their events: PB_CHANNEL_POLLED entries. */
 void pb_channel_poll(struct pollfd *ret);
-void pb_channel_deal(const struct pollfd *polled);
+void pb_channel_read_events(const struct pollfd *polled);
 
 /* --- by any thread that has its number, without the GIL --- */
 

@@ -401,7 +401,7 @@ static void accept_client(struct listener *l)
         pb_fd_close(fd);
 }
 
-void pb_channel_deal(const struct pollfd *polled)
+void pb_channel_read_events(const struct pollfd *polled)
 {
     for (int i = 0; i < PB_CHANNELS; i++) {
         struct pb_channel *c = &pb_channel_places[i];

@@ -133,7 +133,7 @@ static void poll_descriptors(struct pb_agent *agent)
 
 static void handle_events(struct pb_agent *agent)
 {
-    pb_channel_deal(agent->server.others);
+    pb_channel_read_events(agent->server.others);
 }
 
 static int turn(struct pb_agent *agent, uint64_t now)

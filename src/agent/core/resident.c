@@ -284,7 +284,7 @@ static int serve_clients(struct pb_agent *a)
         if (pb_last_look(now))
             return 1;
         pb_wake_drain();
-        if (pb_server_deal(&a->server) < 0 || a->detach)
+        if (pb_server_read_events(&a->server) < 0 || a->detach)
             return 0;
         int wait = take_turns(a, now), copy = tend_tables(a, now);
         pb_server_wait(&a->server, copy < wait ? copy : wait);

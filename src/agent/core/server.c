@@ -310,7 +310,7 @@ static void serve_client(struct pb_server *s, struct pb_server_client *c, short 
     }
 }
 
-int pb_server_deal(struct pb_server *s)
+int pb_server_read_events(struct pb_server *s)
 {
     short events[SOURCES];
 

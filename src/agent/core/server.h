@@ -3,8 +3,8 @@
  * Reads whole frames, hands each to a handler, and queues replies in a bounded buffer per client. A client is
  * closed, with no other effect, if it sends bytes that are no frame, does not say HELLO or finish a frame in
  * time, or does not read its replies. If a client disconnects while something is sent to it, the handler
- * (gone) is called later, from pb_server_deal: sending calls no callbacks. One thread only. Memory comes from
- * mmap: a client costs address space until it sends something. */
+ * (gone) is called later, from pb_server_read_events: sending calls no callbacks. One thread only. Memory
+ * comes from mmap: a client costs address space until it sends something. */
 #pragma once
 
 #include "control/frame.h"
@@ -67,7 +67,7 @@ void pb_server_done(struct pb_server *s);
 /* Waits up to that long for an event; changes nothing. */
 void pb_server_wait(struct pb_server *s, int timeout_ms);
 /* Handles the events of the wait. -EPIPE: a listening descriptor is broken, and the server cannot go on. */
-int pb_server_deal(struct pb_server *s);
+int pb_server_read_events(struct pb_server *s);
 
 /* Room in a client's queue, or -ENOENT when it is gone. */
 long pb_server_room(const struct pb_server *s, pb_client_id client);

@@ -89,12 +89,12 @@ static void *describe_scene(void *argument)
 
     pb_thread_name("probing-catch");
     /* Where the kernel refuses a descriptor table of our own, source lines are not read. */
-    int apart = pb_fds_leave_numbers() == 0;
+    int own_files = pb_fds_leave_numbers() == 0;
     if (pb_enter(py, &entry) < 0) {
         not_started(s, 0);
         return NULL;
     }
-    s->result = py->call(s->function, s->args, apart ? py->true_object : py->false_object, (void *)NULL);
+    s->result = py->call(s->function, s->args, own_files ? py->true_object : py->false_object, (void *)NULL);
     py->err_clear();
     if (!change_scene(s, DESCRIBED))
         release_scene(py, s);
@@ -219,8 +219,8 @@ static pb_pyobject *hook(pb_pyobject *self, pb_pyobject *args, pb_pyobject *name
 }
 
 /* catch_hook(number, before, describe, prints_first, only_with): a hook that has describe([arguments, frame,
- * ident, tid, handled exception], apart) called in a thread of ours, and then calls before; describe's result
- * has serve(). */
+ * ident, tid, handled exception], own_files) called in a thread of ours, and then calls before; describe's
+ * result has serve(). */
 static pb_pyobject *catch_hook(pb_pyobject *self, pb_pyobject *args)
 {
     static const struct pb_py_method method = {"excepthook", (pb_py_function)hook,

@@ -20,7 +20,7 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
 
 /* In this order, except that it is armed again after a crash that the program survived, and may be off at any
  * time. The thread that goes from ARMED to FILLING writes `dying`. */
-enum { OFF, ARMED, FILLING, WAITING, TOLD, OVER };
+enum { OFF, ARMED, FILLING, WAITING, REPORTED, HANDLED };
 
 static uint32_t state;
 static int32_t process; /* the process that set these handlers: a child made by clone() has them too */
@@ -68,13 +68,13 @@ static void wait_for_keeper(void)
 
     for (; now < end; now = pb_now_ns()) {
         uint32_t is = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
-        if (is != FILLING && is != WAITING && is != TOLD)
+        if (is != FILLING && is != WAITING && is != REPORTED)
             return;
         pb_futex_wait_ms(&state, is, (long)((end - now) / PB_NS_PER_MS) + 1);
     }
     /* The keeper had its time: the next thread that fails does not wait for the same scene. */
-    change_state(WAITING, OVER);
-    change_state(TOLD, OVER);
+    change_state(WAITING, HANDLED);
+    change_state(REPORTED, HANDLED);
 }
 
 static void keep_scene(int number, const siginfo_t *info)
@@ -274,9 +274,9 @@ void pb_crash_disarm(void)
     pb_futex_wake(&state);
 }
 
-int pb_crash_is_over(void)
+int pb_crash_is_handled(void)
 {
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == OVER;
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == HANDLED;
 }
 
 int pb_crash_survived(void)
@@ -285,7 +285,7 @@ int pb_crash_survived(void)
 
     slots[i].lived_on = 1;
     slots[i].left_out = "the program's own handler deals with it";
-    change_state(OVER, ARMED);
+    change_state(HANDLED, ARMED);
     return signal;
 }
 
@@ -293,7 +293,7 @@ int pb_crash_take(struct pb_crash *ret)
 {
     uint32_t waiting = WAITING;
 
-    if (!__atomic_compare_exchange_n(&state, &waiting, TOLD, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    if (!__atomic_compare_exchange_n(&state, &waiting, REPORTED, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         return 0;
     *ret = dying;
     return 1;
@@ -301,7 +301,7 @@ int pb_crash_take(struct pb_crash *ret)
 
 void pb_crash_release(void)
 {
-    change_state(TOLD, OVER);
+    change_state(REPORTED, HANDLED);
 }
 
 void pb_crash_forget(void)

@@ -45,7 +45,7 @@ int pb_crash_left_out(int i, const char **ret_why);
 int pb_crash_take(struct pb_crash *ret);
 /* The scene is kept: the handler continues. */
 void pb_crash_release(void);
-int pb_crash_is_over(void); /* a scene was kept, or given up, and the handlers were not armed since */
+int pb_crash_is_handled(void); /* a scene was kept, or given up, and the handlers were not armed since */
 /* Then, if the program survived: the signal, which is not caught any more. The others are armed again. */
 int pb_crash_survived(void);
 /* In a child of fork: restores the former handlers. Async-signal-safe. */

@@ -234,7 +234,7 @@ static void tell_keeper(struct pb_agent *agent, const struct pb_crash *crash)
 /* Whether the program copes with a signal shows some time after its scene was kept. */
 static void watch_survivor(void)
 {
-    if (!pb_crash_is_over()) {
+    if (!pb_crash_is_handled()) {
         over_since = 0;
     } else if (!over_since) {
         over_since = pb_now_ns();

@@ -32,7 +32,7 @@ void pb_hang_began(int32_t tid)
     pb_wake(); /* the probe's turn is after ours */
 }
 
-void pb_hang_over(void)
+void pb_hang_dismiss_keeper(void)
 {
     is_over = 1;
     has_begun = 0;

@@ -13,6 +13,6 @@ struct pb_part;
 /* A hang began; tid: of the thread that should make progress, 0: not known. */
 void pb_hang_began(int32_t tid);
 /* No probe looks for hangs any more: the keeper ends. */
-void pb_hang_over(void);
+void pb_hang_dismiss_keeper(void);
 
 extern const struct pb_part pb_part_hang;

@@ -260,10 +260,10 @@ static struct pb_py_method own_methods[] = {
 };
 
 static struct pb_py_method *const all_methods[] = {
-    own_methods,          pb_apart_methods, pb_job_methods,    pb_prompt_methods,  pb_table_methods,
-    pb_own_table_methods, pb_span_methods,  pb_log_methods,    pb_crash_methods,   pb_call_methods,
-    pb_comm_methods,      pb_halt_methods,  pb_track_methods,  pb_gpu_methods,     pb_object_methods,
-    pb_history_methods,   pb_catch_methods, pb_tensor_methods, pb_channel_methods, pb_probe_methods};
+    own_methods,          pb_own_files_methods, pb_job_methods,    pb_prompt_methods,  pb_table_methods,
+    pb_own_table_methods, pb_span_methods,      pb_log_methods,    pb_crash_methods,   pb_call_methods,
+    pb_comm_methods,      pb_halt_methods,      pb_track_methods,  pb_gpu_methods,     pb_object_methods,
+    pb_history_methods,   pb_catch_methods,     pb_tensor_methods, pb_channel_methods, pb_probe_methods};
 
 /* --- the module ------------------------------------------------------------------------------------ */
 

@@ -103,7 +103,7 @@ extern const struct pb_part pb_part_module;
 void pb_calls_forget(void);
 
 /* Functions of the module; each array ends with a name that is NULL. */
-extern struct pb_py_method pb_apart_methods[];     /* apart.c */
+extern struct pb_py_method pb_own_files_methods[]; /* own_files.c */
 extern struct pb_py_method pb_job_methods[];       /* job_python.c */
 extern struct pb_py_method pb_prompt_methods[];    /* prompt.c */
 extern struct pb_py_method pb_table_methods[];     /* module_table.c */

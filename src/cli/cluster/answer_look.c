@@ -1,5 +1,5 @@
 /* answer_look: which ranks a node has, and whether they could be probed; see answer.h. */
-#include "ask/apart.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cluster/answer.h"
@@ -50,7 +50,7 @@ int pb_answer_look(const struct pb_answering *a, struct pb_err *err)
                        members->jobs);
     if (a->question->nwords > 1 && strcmp(a->question->words[1], "roles") == 0)
         pb_answer_take_roles(a);
-    int r = members->n ? pb_apart_each(&a->ask, &each) : 0;
+    int r = members->n ? pb_each_run(&a->ask, &each) : 0;
     for (size_t i = 0; i < members->n; i++) {
         const struct verdict *v = r == 0 ? each.at[i].answer : NULL;
         pb_answer_rank(a->out, &members->at[i], members->world);

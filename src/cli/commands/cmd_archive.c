@@ -200,7 +200,7 @@ static bool has_ended(const struct job *job)
 
 /* --- rounds --- */
 
-static void print_table_result(void *arg, const struct pb_recorder_table *t)
+static void print_table_result(void *arg, const struct pb_archiver_table *t)
 {
     struct job *job = arg;
 
@@ -235,7 +235,7 @@ static void print_error_once(struct job *job, int r, const struct pb_err *err)
     snprintf(job->said.text, sizeof(job->said.text), "%s", pb_err_text(err, r));
 }
 
-static int apply_limits(struct job *job, struct pb_archive_kept *ret, struct pb_err *err)
+static int apply_limits(struct job *job, struct pb_archive_left *ret, struct pb_err *err)
 {
     struct pb_archive_limits limits = job->limits;
     _cleanup_free_ char(*runs)[PB_ARCHIVE_RUN] = NULL;
@@ -261,7 +261,7 @@ static int apply_limits(struct job *job, struct pb_archive_kept *ret, struct pb_
 /* Archives every closed segment once; of an ended process also the open ones. */
 static int archive_once(struct job *job, bool ended, struct pb_err *err)
 {
-    struct pb_archive_kept kept = {0};
+    struct pb_archive_left kept = {0};
 
     /* Recordings end with the process, a moment later. */
     struct pb_err bad = {0};
@@ -296,7 +296,7 @@ static int archive_until_end(struct job *job, struct pb_err *err)
     uint64_t archived = 0, kept_at = 0, looked = pb_now_ns();
 
     while (!stop) {
-        struct pb_archive_kept kept;
+        struct pb_archive_left kept;
         unsigned percent = 0;
         uint64_t now = pb_now_ns();
         if (has_ended(job))
@@ -333,7 +333,7 @@ static int archive_until_end(struct job *job, struct pb_err *err)
 
 static const char *place_of(const struct job *job)
 {
-    return pb_recorder_place(job->parts.at[0].recorder);
+    return pb_archiver_place(job->parts.at[0].recorder);
 }
 
 /* Returns 0 in the child, its pid in the parent. The child's output goes to the log in the archive. */
@@ -354,7 +354,7 @@ static pid_t go_to_background(struct job *job, struct pb_err *err)
         if (chdir("/") < 0)
             _exit(1);
         for (size_t i = 0; i < job->parts.n; i++)
-            pb_recorder_sign(job->parts.at[i].recorder);
+            pb_archiver_sign(job->parts.at[i].recorder);
     }
     if (log >= 0)
         close(log);

@@ -1,7 +1,7 @@
 /* backtrace: the stacks of all threads of a process, read from outside: no injection, no GIL, nothing
  * loaded. */
-#include "ask/apart.h"
 #include "ask/stackset.h"
+#include "ask/task.h"
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"

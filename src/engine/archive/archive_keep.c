@@ -297,7 +297,7 @@ static void remove_empty_folders(int top, char *path)
     }
 }
 
-static int remove_file(struct walk *w, struct file *f, struct pb_archive_kept *kept)
+static int remove_file(struct walk *w, struct file *f, struct pb_archive_left *kept)
 {
     if (unlinkat(w->top, f->path, 0) < 0 && errno != ENOENT)
         return -errno;
@@ -307,7 +307,7 @@ static int remove_file(struct walk *w, struct file *f, struct pb_archive_kept *k
     return 0;
 }
 
-static int remove_beyond(struct walk *w, double oldest, uint64_t total, struct pb_archive_kept *kept)
+static int remove_beyond(struct walk *w, double oldest, uint64_t total, struct pb_archive_left *kept)
 {
     const struct pb_archive_limits *limits = w->limits;
     int r = 0;
@@ -400,7 +400,7 @@ int pb_archive_wait_for_readers(int top)
     return 0;
 }
 
-static int enforce_limits(struct walk *w, struct pb_archive_kept *ret)
+static int enforce_limits(struct walk *w, struct pb_archive_left *ret)
 {
     const struct pb_archive_limits *limits = w->limits;
     struct timespec now;
@@ -448,11 +448,11 @@ static void begin_round(struct pb_archive_seen *seen, const struct pb_archive_li
 }
 
 int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_seen *seen,
-                    struct pb_archive_kept *ret, struct pb_err *err)
+                    struct pb_archive_left *ret, struct pb_err *err)
 {
     struct walk w = {.top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .limits = limits, .seen = seen};
 
-    *ret = (struct pb_archive_kept){0};
+    *ret = (struct pb_archive_left){0};
     _cleanup_close_ int top = w.top;
     if (top < 0)
         return pb_fail(err, -errno, "the archive %s cannot be read: %s", folder, strerror(errno));

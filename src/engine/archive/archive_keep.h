@@ -21,7 +21,7 @@ struct pb_archive_limits {
     size_t nruns;
 };
 
-struct pb_archive_kept {
+struct pb_archive_left {
     uint64_t removed, removed_bytes; /* files */
     uint64_t files, bytes;           /* that remain */
 };
@@ -33,7 +33,7 @@ void pb_archive_seen_free(struct pb_archive_seen *seen);
 
 /* -EBUSY: queries kept reading; nothing was removed. */
 int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_seen *seen,
-                    struct pb_archive_kept *ret, struct pb_err *err);
+                    struct pb_archive_left *ret, struct pb_err *err);
 
 /* Waits up to two seconds until no query reads the archive, and blocks queries while the descriptor is open.
  * -EBUSY. */

@@ -23,20 +23,20 @@ enum { PASS_ROUNDS = 16 };
 
 static int by_serial(const void *a, const void *b)
 {
-    uint64_t x = ((const struct pb_recorder_done *)a)->serial,
-             y = ((const struct pb_recorder_done *)b)->serial;
+    uint64_t x = ((const struct pb_archiver_done *)a)->serial,
+             y = ((const struct pb_archiver_done *)b)->serial;
     return x < y ? -1 : x > y;
 }
 
-static struct pb_recorder_done *find_done(const struct pb_recorder_part *t, uint64_t serial)
+static struct pb_archiver_done *find_done(const struct pb_archiver_part *t, uint64_t serial)
 {
-    const struct pb_recorder_done key = {.serial = serial};
+    const struct pb_archiver_done key = {.serial = serial};
     return t->ndone ? bsearch(&key, t->done, t->ndone, sizeof(key), by_serial) : NULL;
 }
 
-static int add_done(struct pb_recorder_part *t, const struct pb_recorder_done *more, size_t n)
+static int add_done(struct pb_archiver_part *t, const struct pb_archiver_done *more, size_t n)
 {
-    struct pb_recorder_done *all = realloc(t->done, (t->ndone + n) * sizeof(*all));
+    struct pb_archiver_done *all = realloc(t->done, (t->ndone + n) * sizeof(*all));
 
     if (!all)
         return -ENOMEM;
@@ -46,7 +46,7 @@ static int add_done(struct pb_recorder_part *t, const struct pb_recorder_done *m
     return 0;
 }
 
-static void sort_done(struct pb_recorder_part *t)
+static void sort_done(struct pb_archiver_part *t)
 {
     size_t kept = 0;
 
@@ -58,7 +58,7 @@ static void sort_done(struct pb_recorder_part *t)
     t->ndone = kept;
 }
 
-static int open_partition(const struct pb_recorder *r, const struct pb_recorder_part *t)
+static int open_partition(const struct pb_archiver *r, const struct pb_archiver_part *t)
 {
     char path[PB_ARCHIVE_PATH];
 
@@ -68,7 +68,7 @@ static int open_partition(const struct pb_recorder *r, const struct pb_recorder_
 }
 
 /* The spans of serials in the names of a table's files, joined, in an array from malloc. */
-static int read_spans(struct pb_recorder_part *t, const struct pb_archive_files *files,
+static int read_spans(struct pb_archiver_part *t, const struct pb_archive_files *files,
                       struct pb_archive_span **ret)
 {
     struct pb_archive_span *all = malloc((files->n * PB_ARCHIVE_BATCH + 1) * sizeof(*all));
@@ -87,7 +87,7 @@ static int read_spans(struct pb_recorder_part *t, const struct pb_archive_files 
 }
 
 /* Finds from file names which segments of the arena (list) earlier recorders of this run have archived. */
-static int list_done(struct pb_recorder *r, struct pb_recorder_part *t, const struct pb_segment_info *list,
+static int list_done(struct pb_archiver *r, struct pb_archiver_part *t, const struct pb_segment_info *list,
                      int n)
 {
     _cleanup_(pb_archive_files_done) struct pb_archive_files files = {0}, left = {0};
@@ -113,7 +113,7 @@ static int list_done(struct pb_recorder *r, struct pb_recorder_part *t, const st
     t->ndone = 0;
     for (int i = 0; x == 0 && i < n; i++)
         if (pb_archive_spans_hold(spans, (size_t)nspans, list[i].serial))
-            x = add_done(t, &(struct pb_recorder_done){.serial = list[i].serial}, 1);
+            x = add_done(t, &(struct pb_archiver_done){.serial = list[i].serial}, 1);
     sort_done(t);
     t->listed = x == 0;
     return x;
@@ -121,7 +121,7 @@ static int list_done(struct pb_recorder *r, struct pb_recorder_part *t, const st
 
 /* Counts the rows of archived segments that are still in the arena, and drops the others: with the
  * overwritten rows this gives the number lost. */
-static void count_lost_rows(struct pb_recorder *r, struct pb_recorder_part *t,
+static void count_lost_rows(struct pb_archiver *r, struct pb_archiver_part *t,
                             const struct pb_segment_info *list, int n, uint64_t recycled)
 {
     const uint64_t nothing[PB_MAX_COLUMNS / 64] = {0};
@@ -151,7 +151,7 @@ static void count_lost_rows(struct pb_recorder *r, struct pb_recorder_part *t,
 
 /* --- writing --- */
 
-static int keep_columns(struct pb_recorder *r, struct pb_recorder_part *t, const struct pb_table_info *info)
+static int keep_columns(struct pb_archiver *r, struct pb_archiver_part *t, const struct pb_table_info *info)
 {
     struct pb_archive_columns columns = {.n = info->ncolumns};
     char name[80], *text = NULL;
@@ -184,7 +184,7 @@ static int keep_columns(struct pb_recorder *r, struct pb_recorder_part *t, const
 }
 
 /* The writer cannot open files: it is sent a new file for each day that it asks for. */
-static int send_files(struct pb_recorder *r, int partition, const char *prefix, struct pb_err *err)
+static int send_files(struct pb_archiver *r, int partition, const char *prefix, struct pb_err *err)
 {
     uint32_t n = pb_wire_u32(&r->in);
     char name[80];
@@ -208,18 +208,18 @@ static int send_files(struct pb_recorder *r, int partition, const char *prefix, 
 }
 
 /* Why the writer failed; received: the result of receiving its answer. */
-static int read_failure(struct pb_recorder *r, int received, struct pb_err *err)
+static int read_failure(struct pb_archiver *r, int received, struct pb_err *err)
 {
     uint32_t length, number = received == 0 ? pb_wire_u32(&r->in) : 0;
     const char *text = received == 0 ? pb_wire_text(&r->in, &length) : NULL;
 
-    pb_recorder_close_writer(r);
+    pb_archiver_close_writer(r);
     if (text && number > 0 && number < 4096)
         return pb_fail(err, -(int)number, "%.*s", (int)length, text);
     return pb_fail(err, received < 0 ? received : -EBADMSG, "the process that writes Parquet has ended");
 }
 
-static int ask_writer(struct pb_recorder *r, const struct pb_recorder_part *t, bool ended, int partition,
+static int ask_writer(struct pb_archiver *r, const struct pb_archiver_part *t, bool ended, int partition,
                       const char *prefix, const uint64_t *serials, size_t n, struct pb_err *err)
 {
     struct pb_err why = {0};
@@ -244,7 +244,7 @@ static int ask_writer(struct pb_recorder *r, const struct pb_recorder_part *t, b
     if (x == 0 && r->in.type == PB_SQL_DONE)
         return 0;
     if (x < 0 && err->text[0]) {
-        pb_recorder_close_writer(r);
+        pb_archiver_close_writer(r);
         return x;
     }
     x = read_failure(r, x, &why);
@@ -253,7 +253,7 @@ static int ask_writer(struct pb_recorder *r, const struct pb_recorder_part *t, b
 
 /* The writer's report on a batch. */
 struct written {
-    struct pb_recorder_done done[PB_ARCHIVE_BATCH];
+    struct pb_archiver_done done[PB_ARCHIVE_BATCH];
     uint64_t serials[PB_ARCHIVE_BATCH];
     unsigned n, nfiles;
     uint64_t rows;
@@ -261,7 +261,7 @@ struct written {
     char dates[PB_ARCHIVE_PARTS][PB_ARCHIVE_DATE];
 };
 
-static int read_answer(struct pb_recorder *r, const struct pb_recorder_part *t, struct written *w)
+static int read_answer(struct pb_archiver *r, const struct pb_archiver_part *t, struct written *w)
 {
     struct pb_archive_name name = {.ncolumns = pb_wire_u32(&r->in)};
 
@@ -301,8 +301,8 @@ static void remove_parts(int partition, const char *prefix)
     }
 }
 
-static int write_batch(struct pb_recorder *r, struct pb_recorder_part *t, bool ended, const uint64_t *serials,
-                       size_t n, struct pb_recorder_table *report, struct pb_err *err)
+static int write_batch(struct pb_archiver *r, struct pb_archiver_part *t, bool ended, const uint64_t *serials,
+                       size_t n, struct pb_archiver_table *report, struct pb_err *err)
 {
     struct written w = {0};
     char prefix[64];
@@ -341,8 +341,8 @@ static int write_batch(struct pb_recorder *r, struct pb_recorder_part *t, bool e
 
 /* Argument of the callbacks of pb_merge_day. */
 struct merging {
-    struct pb_recorder *r;
-    const struct pb_recorder_part *t;
+    struct pb_archiver *r;
+    const struct pb_archiver_part *t;
     const struct pb_segment_info *list;
     int n;
 };
@@ -361,7 +361,7 @@ static bool is_whole(void *arg, uint64_t first, uint64_t last)
 
 static int write_merged(void *arg, const int *fds, size_t n, struct pb_err *err)
 {
-    struct pb_recorder *r = ((struct merging *)arg)->r;
+    struct pb_archiver *r = ((struct merging *)arg)->r;
 
     if (r->writer < 0 && (r->writer = pb_worker_start_archiver(err)) < 0)
         return r->writer;
@@ -379,8 +379,8 @@ static int write_merged(void *arg, const int *fds, size_t n, struct pb_err *err)
 }
 
 /* Merging is optional: a failure is reported, and the files stay small. */
-static void merge_files(struct pb_recorder *r, struct pb_recorder_part *t, const struct pb_segment_info *list,
-                        int n, struct pb_recorder_table *report)
+static void merge_files(struct pb_archiver *r, struct pb_archiver_part *t, const struct pb_segment_info *list,
+                        int n, struct pb_archiver_table *report)
 {
     struct merging m = {.r = r, .t = t, .list = list, .n = n};
     char prefix[64];
@@ -424,7 +424,7 @@ static bool is_closed(const struct pb_segment_info *s, const struct pb_table_inf
 }
 
 /* The serials of closed segments that are not archived, ascending, in an array from malloc. */
-static int choose_segments(const struct pb_recorder_part *t, const struct pb_table_info *info,
+static int choose_segments(const struct pb_archiver_part *t, const struct pb_table_info *info,
                            const struct pb_segment_info *list, int n, bool ended, uint64_t **ret)
 {
     uint64_t *serials = malloc((size_t)n * sizeof(*serials) + 1);
@@ -439,8 +439,8 @@ static int choose_segments(const struct pb_recorder_part *t, const struct pb_tab
     return chosen;
 }
 
-static int archive_table(struct pb_recorder *r, struct pb_recorder_part *t, bool ended,
-                         struct pb_recorder_table *report, struct pb_err *err)
+static int archive_table(struct pb_archiver *r, struct pb_archiver_part *t, bool ended,
+                         struct pb_archiver_table *report, struct pb_err *err)
 {
     _cleanup_free_ struct pb_segment_info *list = NULL;
     _cleanup_free_ uint64_t *serials = NULL;
@@ -479,17 +479,17 @@ static int archive_table(struct pb_recorder *r, struct pb_recorder_part *t, bool
     return x;
 }
 
-static int add_tables(struct pb_recorder *r)
+static int add_tables(struct pb_archiver *r)
 {
     struct pb_table_info info;
 
     pb_reader_refresh(r->reader);
     for (unsigned i = r->ntables; i < pb_reader_ntables(r->reader); i++) {
-        struct pb_recorder_part *more = realloc(r->tables, (i + 1) * sizeof(*more));
+        struct pb_archiver_part *more = realloc(r->tables, (i + 1) * sizeof(*more));
         if (!more)
             return -ENOMEM;
         r->tables = more;
-        more[i] = (struct pb_recorder_part){.index = i};
+        more[i] = (struct pb_archiver_part){.index = i};
         if (pb_reader_table(r->reader, i, &info) == 0)
             snprintf(more[i].name, sizeof(more[i].name), "%s", info.name);
         r->ntables++;
@@ -497,7 +497,7 @@ static int add_tables(struct pb_recorder *r)
     return 0;
 }
 
-int pb_recorder_pending(struct pb_recorder *r, unsigned *ret_percent)
+int pb_archiver_pending(struct pb_archiver *r, unsigned *ret_percent)
 {
     struct pb_file_header h;
 
@@ -511,8 +511,8 @@ int pb_recorder_pending(struct pb_recorder *r, unsigned *ret_percent)
     return (int)opened;
 }
 
-int pb_recorder_round(struct pb_recorder *r, bool ended,
-                      void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,
+int pb_archiver_round(struct pb_archiver *r, bool ended,
+                      void (*each)(void *arg, const struct pb_archiver_table *table), void *arg,
                       struct pb_err *err)
 {
     struct pb_file_header h;
@@ -523,8 +523,8 @@ int pb_recorder_round(struct pb_recorder *r, bool ended,
     if (pread(r->arena_fd, &h, sizeof(h), 0) == sizeof(h))
         r->next_serial = h.next_serial;
     for (unsigned i = 0; i < r->ntables; i++) {
-        struct pb_recorder_part *t = &r->tables[i];
-        struct pb_recorder_table report = {.name = t->name};
+        struct pb_archiver_part *t = &r->tables[i];
+        struct pb_archiver_table report = {.name = t->name};
         struct pb_err why = {0};
         if (!pb_name_is_table(t->name))
             continue;
@@ -537,6 +537,6 @@ int pb_recorder_round(struct pb_recorder *r, bool ended,
             *err = why;
         }
     }
-    pb_recorder_close_writer(r);
+    pb_archiver_close_writer(r);
     return x;
 }

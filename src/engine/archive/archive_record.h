@@ -11,10 +11,10 @@
 
 #include <sys/types.h>
 
-struct pb_recorder;
+struct pb_archiver;
 
 /* The result of a round for one table. */
-struct pb_recorder_table {
+struct pb_archiver_table {
     const char *name;
     uint64_t files, segments, rows; /* written in this round */
     uint64_t lost;                  /* rows overwritten before they were archived, since the beginning */
@@ -23,7 +23,7 @@ struct pb_recorder_table {
     struct pb_err trouble;          /* why small files were not merged; "": no error */
 };
 
-struct pb_recorder_options {
+struct pb_archiver_options {
     const char *folder;
     int arena_fd;            /* owned by the caller */
     const char *about;       /* the description of the run, as in its run directory */
@@ -33,24 +33,24 @@ struct pb_recorder_options {
 };
 
 /* Creates the folder. -EBUSY: another recorder archives this run. */
-int pb_recorder_open(const struct pb_recorder_options *o, struct pb_recorder **ret, struct pb_err *err);
-void pb_recorder_close(struct pb_recorder *r);
+int pb_archiver_open(const struct pb_archiver_options *o, struct pb_archiver **ret, struct pb_err *err);
+void pb_archiver_close(struct pb_archiver *r);
 
 /* About how many segments were closed since the last round, and what share of the arena that is, in percent.
  * Reads only the file's header. */
-int pb_recorder_pending(struct pb_recorder *r, unsigned *ret_percent);
+int pb_archiver_pending(struct pb_archiver *r, unsigned *ret_percent);
 
 /* Archives closed segments; ended: all segments, since the process writes no more. each may be NULL; it is
  * called for every table with something to report. On failure nothing is lost: the next round tries again. */
-int pb_recorder_round(struct pb_recorder *r, bool ended,
-                      void (*each)(void *arg, const struct pb_recorder_table *table), void *arg,
+int pb_archiver_round(struct pb_archiver *r, bool ended,
+                      void (*each)(void *arg, const struct pb_archiver_table *table), void *arg,
                       struct pb_err *err);
 
 /* FOLDER/_probing/RUN: the folder of a background recorder's log. */
-const char *pb_recorder_place(const struct pb_recorder *r);
+const char *pb_archiver_place(const struct pb_archiver *r);
 
 /* Writes our pid into the lock file, for people and other recorders; called after a fork. */
-void pb_recorder_sign(struct pb_recorder *r);
+void pb_archiver_sign(struct pb_archiver *r);
 
 /* archive_commit.c: moves files to their final names. partition: TABLE/job=/node=/rank=, open. */
 

@@ -1,4 +1,4 @@
-/* archive_record_impl: struct pb_recorder, shared by archive_record.c and archive_record_open.c. */
+/* archive_record_impl: struct pb_archiver, shared by archive_record.c and archive_record_open.c. */
 #pragma once
 
 #include "engine/archive/archive_list.h"
@@ -9,26 +9,26 @@
 #include <limits.h>
 
 /* A segment that is archived and still in the arena. */
-struct pb_recorder_done {
+struct pb_archiver_done {
     uint64_t serial;
     uint32_t rows;
     bool counted; /* rows is known */
 };
 
-struct pb_recorder_part {
+struct pb_archiver_part {
     char name[64];
     unsigned index;
     bool listed; /* its file names were read */
     char *columns;
     size_t columns_size;
-    struct pb_recorder_done *done; /* by serial */
+    struct pb_archiver_done *done; /* by serial */
     size_t ndone;
     uint64_t total, lost;
     char date[PB_ARCHIVE_DATE]; /* the last day with new files; "": none since the last merge */
     unsigned passed;            /* rounds to skip merging, after a failure */
 };
 
-struct pb_recorder {
+struct pb_archiver {
     char folder[PATH_MAX], place[PATH_MAX];
     char compression[32];
     struct pb_archive_run run;
@@ -38,10 +38,10 @@ struct pb_recorder {
     int writer; /* socket; -1: not started */
     unsigned counter;
     uint64_t next_serial; /* of the arena, when the last round began */
-    struct pb_recorder_part *tables;
+    struct pb_archiver_part *tables;
     unsigned ntables;
     struct pb_wire in, out;
 };
 
 /* Ends the process that writes Parquet, if there is one. */
-void pb_recorder_close_writer(struct pb_recorder *r);
+void pb_archiver_close_writer(struct pb_archiver *r);

@@ -34,7 +34,7 @@ static int make_folder(const char *path, struct pb_err *err)
     }
 }
 
-static int take_lock(struct pb_recorder *r, pid_t pid, struct pb_err *err)
+static int take_lock(struct pb_archiver *r, pid_t pid, struct pb_err *err)
 {
     char who[32] = "";
 
@@ -44,7 +44,7 @@ static int take_lock(struct pb_recorder *r, pid_t pid, struct pb_err *err)
     struct pb_retry again = pb_retry_until(pb_now_ns() + LOCK_NS, 20 * PB_NS_PER_MS, 20 * PB_NS_PER_MS);
     do {
         if (flock(r->lock_fd, LOCK_EX | LOCK_NB) == 0) {
-            pb_recorder_sign(r);
+            pb_archiver_sign(r);
             return 0;
         }
         ssize_t n = pread(r->lock_fd, who, sizeof(who) - 1, 0);
@@ -58,7 +58,7 @@ static int take_lock(struct pb_recorder *r, pid_t pid, struct pb_err *err)
                    r->folder, who[0] ? who : "of another machine");
 }
 
-void pb_recorder_sign(struct pb_recorder *r)
+void pb_archiver_sign(struct pb_archiver *r)
 {
     char who[32];
 
@@ -68,7 +68,7 @@ void pb_recorder_sign(struct pb_recorder *r)
         return;
 }
 
-static int open_places(struct pb_recorder *r, const struct pb_recorder_options *o, struct pb_err *err)
+static int open_places(struct pb_archiver *r, const struct pb_archiver_options *o, struct pb_err *err)
 {
     char own[64];
 
@@ -103,10 +103,10 @@ static int open_places(struct pb_recorder *r, const struct pb_recorder_options *
                  : 0;
 }
 
-int pb_recorder_open(const struct pb_recorder_options *o, struct pb_recorder **ret, struct pb_err *err)
+int pb_archiver_open(const struct pb_archiver_options *o, struct pb_archiver **ret, struct pb_err *err)
 {
     char why[PB_WHY_SIZE];
-    struct pb_recorder *r = calloc(1, sizeof(*r));
+    struct pb_archiver *r = calloc(1, sizeof(*r));
 
     if (!r)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -123,7 +123,7 @@ int pb_recorder_open(const struct pb_recorder_options *o, struct pb_recorder **r
     if (x == 0)
         x = open_places(r, o, err);
     if (x < 0) {
-        pb_recorder_close(r);
+        pb_archiver_close(r);
         return x;
     }
     pb_reader_info(r->reader, &r->info);
@@ -131,18 +131,18 @@ int pb_recorder_open(const struct pb_recorder_options *o, struct pb_recorder **r
     return 0;
 }
 
-void pb_recorder_close_writer(struct pb_recorder *r)
+void pb_archiver_close_writer(struct pb_archiver *r)
 {
     if (r->writer >= 0)
         close(r->writer);
     r->writer = -1;
 }
 
-void pb_recorder_close(struct pb_recorder *r)
+void pb_archiver_close(struct pb_archiver *r)
 {
     const int fds[] = {r->folder_fd, r->own_fd, r->lock_fd};
 
-    pb_recorder_close_writer(r);
+    pb_archiver_close_writer(r);
     for (unsigned i = 0; i < r->ntables; i++) {
         free(r->tables[i].columns);
         free(r->tables[i].done);
@@ -157,7 +157,7 @@ void pb_recorder_close(struct pb_recorder *r)
     free(r);
 }
 
-const char *pb_recorder_place(const struct pb_recorder *r)
+const char *pb_archiver_place(const struct pb_archiver *r)
 {
     return r->place;
 }

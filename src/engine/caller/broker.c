@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "engine/caller/broker_archive.h"
-#include "engine/caller/broker_over.h"
+#include "engine/caller/broker_node_rows.h"
 #include "engine/caller/broker_slot.h"
 #include "engine/shared/known.h"
 
@@ -137,7 +137,7 @@ static int send_request(struct pb_sql *t)
     pb_wire_put_u32(m, q->timeout_ms);
     pb_wire_put_u32(m, (q->no_agent ? PB_SQL_NO_AGENT : 0u) | (q->progress ? PB_SQL_WANTS_PROGRESS : 0u) |
                            (q->plan ? PB_SQL_PLAN : 0u) | (q->whole ? PB_SQL_WHOLE : 0u) |
-                           (q->over ? PB_SQL_OVER : 0u));
+                           (q->node_rows ? PB_SQL_NODE_ROWS : 0u));
     pb_wire_put_u64(m, q->now_us);
     pb_wire_put_u64(m, q->cap);
     pb_wire_put_u32(m, pb_broker_arenas(q));
@@ -150,10 +150,11 @@ static int send_request(struct pb_sql *t)
     for (unsigned i = 0; i < pb_broker_arenas(q); i++)
         pb_broker_put_tables(q, i, m);
     pb_wire_put_text(m, q->sql, q->length);
-    if (q->over)
-        pb_broker_put_over(q->over, m);
+    if (q->node_rows)
+        pb_broker_put_node_rows(q->node_rows, m);
     int r = pb_wire_send(t->slot.socket, m, t->deadline);
-    return r == 0 && q->over ? pb_broker_send_over(t->slot.socket, q->over, m, t->deadline) : r;
+    return r == 0 && q->node_rows ? pb_broker_send_node_rows(t->slot.socket, q->node_rows, m, t->deadline)
+                                  : r;
 }
 
 /* --- answers --- */

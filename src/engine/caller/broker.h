@@ -44,7 +44,7 @@ struct pb_sql_sent {
 };
 
 /* A query over rows that nodes sent, instead of sources. */
-struct pb_sql_over {
+struct pb_sql_node_rows {
     const struct pb_sql_table {
         const char *schema, *name; /* schema "": main */
         const char *select;        /* of the asking side's own tables: where its rows come from */
@@ -59,14 +59,14 @@ struct pb_sql_query {
     size_t length;
     const struct pb_sql_source *sources;
     unsigned nsources;
-    const char *archive;            /* folder of the archive, links resolved; NULL: nothing is archived */
-    bool no_agent;                  /* no process is probed, which explains empty tables */
-    unsigned timeout_ms;            /* 0: none */
-    bool progress;                  /* send progress events, several times a second */
-    bool plan;                      /* the result is the plan of the statements over many nodes: see plan.h */
-    bool whole;                     /* in which no aggregate is split */
-    uint64_t cap;                   /* and a node sends no more rows of a table than that */
-    const struct pb_sql_over *over; /* NULL: over the sources */
+    const char *archive; /* folder of the archive, links resolved; NULL: nothing is archived */
+    bool no_agent;       /* no process is probed, which explains empty tables */
+    unsigned timeout_ms; /* 0: none */
+    bool progress;       /* send progress events, several times a second */
+    bool plan;           /* the result is the plan of the statements over many nodes: see plan.h */
+    bool whole;          /* in which no aggregate is split */
+    uint64_t cap;        /* and a node sends no more rows of a table than that */
+    const struct pb_sql_node_rows *node_rows; /* NULL: over the sources */
     uint64_t now_us;         /* of a plan and a query over such: what now() is, microseconds after 1970 */
     struct pb_cancel cancel; /* stops the query: -ECANCELED */
 };

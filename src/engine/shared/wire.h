@@ -39,7 +39,8 @@ enum pb_sql_flags {
     PB_SQL_WANTS_PROGRESS = 2,
     PB_SQL_PLAN = 4,  /* the plan of the statements over many nodes is the result */
     PB_SQL_WHOLE = 8, /* in which no aggregate is split */
-    PB_SQL_OVER = 16, /* there are no sources; rows of nodes follow: TABLE, COLUMNS, BATCH..., and DONE */
+    PB_SQL_NODE_ROWS =
+        16, /* there are no sources; rows of nodes follow: TABLE, COLUMNS, BATCH..., and DONE */
 };
 
 enum pb_sql_message {

@@ -9,7 +9,7 @@
 #include "engine/worker/escape.h"
 #include "engine/worker/hints.h"
 #include "engine/worker/need.h"
-#include "engine/worker/over.h"
+#include "engine/worker/node_rows.h"
 #include "engine/worker/plan.h"
 #include "engine/worker/scan.h"
 
@@ -380,12 +380,12 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
         return r;
     }
     if (r == 0)
-        r = q->over ? pb_over_begin(e, err) : pb_views_sync(e, err);
+        r = q->node_rows ? pb_node_rows_begin(e, err) : pb_views_sync(e, err);
     if (r == 0 && asks_for_comments(&s))
         r = pb_views_comment(e, err);
     e->several = s.n > 1;
     e->single = s.n == 1;
-    for (size_t i = 0; r == 0 && !q->over && i < s.n; i++)
+    for (size_t i = 0; r == 0 && !q->node_rows && i < s.n; i++)
         pb_prepare_statement(e, s.at[i]);
     if (r == 0)
         r = pb_need_missing(e, err);
@@ -397,7 +397,7 @@ static int run_all(struct pb_engine *e, struct pb_err *err)
     e->scans.threads = e->ordered ? 1 : e->threads;
     for (size_t i = 0; r == 0 && i < s.n; i++)
         r = pb_statement_run(e, s.at[i], err);
-    if (r == 0 && !q->over)
+    if (r == 0 && !q->node_rows)
         pb_prepare_note_empty(e);
     release_statements(&s);
     return r;
@@ -466,8 +466,8 @@ int pb_engine_run(struct pb_engine *e, struct pb_engine_request *request)
     set_busy(e, false);
     /* There may be no transaction to roll back; other errors are found by the next statement. */
     pb_engine_do(e, "ROLLBACK", NULL);
-    if (request->over)
-        pb_over_end(e);
+    if (request->node_rows)
+        pb_node_rows_end(e);
     int sent = r == -ETIMEDOUT || r == -EPIPE || r == -ECONNRESET ? r : send_end(e, r, &err);
     pb_scan_begin(NULL);
     set_request(e, NULL);

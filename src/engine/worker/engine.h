@@ -22,7 +22,7 @@ struct pb_engine_request {
     bool progress;       /* the caller wants progress messages */
     bool plan;           /* give the plan for many nodes instead of running: plan.h */
     bool whole;          /* in which no aggregate is split */
-    bool over;           /* rows of many nodes follow, which it runs over: over.h */
+    bool node_rows;      /* rows of many nodes follow, which it runs over: node_rows.h */
     uint64_t now_us;     /* what now() is then, in microseconds after 1970 */
     uint64_t cap;        /* rows of a table that a node sends at most */
     struct pb_wire *in;  /* over: the request, where its tables begin */

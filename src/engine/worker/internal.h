@@ -48,8 +48,8 @@ struct pb_engine {
     unsigned threads;
     char *archive; /* the folder of the archive; NULL: none */
     struct pb_wire out;
-    char *functions;          /* of single values, that always give the same: a name a line; see plan.c */
-    char *over_views;         /* statements that drop what over.c has made and no catalog knows; NULL: none */
+    char *functions;  /* of single values, that always give the same: a name a line; see plan.c */
+    char *node_views; /* statements that drop what node_rows.c has made and no catalog knows; NULL: none */
     pthread_mutex_t stopping; /* guards busy and stopped; held while DuckDB is interrupted */
     bool busy;                /* a statement of the request runs, which may be interrupted */
     bool stopped;             /* it was interrupted */

@@ -15,8 +15,8 @@
 #include "remote/python/dict.h"
 #include "remote/python/place.h"
 
-#define OLDEST_WITH_RUNTIME 0x0307
-#define FIRST_THAT_TELLS    0x030d
+#define OLDEST_WITH_RUNTIME  0x0307
+#define FIRST_THAT_PUBLISHES 0x030d
 
 /* Up to 3.6 the list of interpreters is in a static variable, which PyInterpreterState_Head returns: its
  * first instruction, "mov rel32(%rip), %rax", has the address. The result is checked like any other. */
@@ -71,7 +71,7 @@ static bool is_a(struct pb_py *py, uint64_t object, const char *type)
            pb_source_read(py->source, at, text, len) == 0 && memcmp(text, type, len) == 0;
 }
 
-uint32_t pb_py_told_version(struct pb_py *py)
+uint32_t pb_py_sys_version(struct pb_py *py)
 {
     const struct pb_py_layout *l = &py->layout;
     uint64_t interp, sys, number;
@@ -91,10 +91,10 @@ static bool try_table(struct pb_py *py, const struct pb_py_layout *layout, const
     if (!pb_py_fits(py))
         return false;
     /* Tables of versions that store their offsets differ little: sys itself must be found by this one. */
-    bool ask = !p->exact || layout->version >= FIRST_THAT_TELLS;
-    uint32_t told = ask ? pb_py_told_version(py) : p->version;
-    py->version = p->exact ? p->version : told;
-    return py->version >> 8 == layout->version && told >> 8 == layout->version;
+    bool ask = !p->exact || layout->version >= FIRST_THAT_PUBLISHES;
+    uint32_t reported = ask ? pb_py_sys_version(py) : p->version;
+    py->version = p->exact ? p->version : reported;
+    return py->version >> 8 == layout->version && reported >> 8 == layout->version;
 }
 
 /* Tries the possible tables for a process without stored offsets, the most likely first. */
@@ -104,7 +104,7 @@ static int try_tables(struct pb_py *py, const struct place *p, bool force)
 
     if (named && (named->version < OLDEST_WITH_RUNTIME) == !p->runtime && try_table(py, named, p))
         return 0;
-    for (size_t i = 0; !p->exact && pb_py_layouts[i].version < FIRST_THAT_TELLS; i++)
+    for (size_t i = 0; !p->exact && pb_py_layouts[i].version < FIRST_THAT_PUBLISHES; i++)
         if ((pb_py_layouts[i].version < OLDEST_WITH_RUNTIME) == !p->runtime &&
             try_table(py, &pb_py_layouts[i], p))
             return 0;
@@ -115,14 +115,14 @@ static int try_tables(struct pb_py *py, const struct place *p, bool force)
     return pb_py_fits(py) ? 0 : -ENOTSUP;
 }
 
-static int take_told(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
+static int take_published(struct pb_py *py, const struct place *p, bool force, struct pb_err *err)
 {
-    uint8_t told[PB_PY_OFFSETS_SIZE];
+    uint8_t offsets[PB_PY_OFFSETS_SIZE];
     struct pb_py_layout layout;
 
-    int r = p->runtime ? pb_source_read(py->source, p->runtime, told, sizeof(told)) : -ENOENT;
+    int r = p->runtime ? pb_source_read(py->source, p->runtime, offsets, sizeof(offsets)) : -ENOENT;
     if (r == 0)
-        r = pb_py_layout_told(told, force, &layout, &py->version, err);
+        r = pb_py_layout_published(offsets, force, &layout, &py->version, err);
     if (r == 0)
         pb_py_take_layout(py, &layout, p);
     return r;
@@ -131,17 +131,17 @@ static int take_told(struct pb_py *py, const struct place *p, bool force, struct
 /* The offsets that the process stores are refused, or do not fit: one of the tables may. */
 static int fall_back(struct pb_py *py, const struct place *p, const struct pb_err *why)
 {
-    struct pb_py_layout told = py->layout;
+    struct pb_py_layout published = py->layout;
     uint32_t version = py->version;
 
     for (size_t i = 0; pb_py_layouts[i].version; i++) {
-        if (pb_py_layouts[i].version < FIRST_THAT_TELLS || !try_table(py, &pb_py_layouts[i], p))
+        if (pb_py_layouts[i].version < FIRST_THAT_PUBLISHES || !try_table(py, &pb_py_layouts[i], p))
             continue;
         snprintf(py->note, sizeof(py->note), "%s; the offsets of CPython %u.%u are used", why->text,
                  py->version >> 16, py->version >> 8 & 0xff);
         return 0;
     }
-    pb_py_take_layout(py, &told, p);
+    pb_py_take_layout(py, &published, p);
     py->version = version;
     return -ENOENT;
 }
@@ -151,10 +151,10 @@ static int choose_stored_offsets(struct pb_py *py, const struct place *p, bool f
 {
     struct pb_err why = {0};
 
-    int r = take_told(py, p, force, &why);
+    int r = take_published(py, p, force, &why);
     if (r == 0 && !pb_py_layout_is_known(&py->layout) &&
-        (!pb_py_fits(py) || pb_py_told_version(py) >> 8 != py->layout.version))
-        pb_fail(&why, r, "its CPython tells offsets by which it cannot be read");
+        (!pb_py_fits(py) || pb_py_sys_version(py) >> 8 != py->layout.version))
+        pb_fail(&why, r, "its CPython stores offsets by which it cannot be read");
     else if (r == -ENOTSUP)
         pb_fail(&why, r, "CPython %u.%u is newer than this release knows (--force tries the nearest layout)",
                 py->version >> 16, py->version >> 8 & 0xff);

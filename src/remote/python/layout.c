@@ -116,14 +116,14 @@ const struct pb_py_layout *pb_py_layout_nearest(unsigned version, bool free_thre
     return nearest;
 }
 
-static uint64_t number_at(const uint8_t *told, size_t at)
+static uint64_t number_at(const uint8_t *offsets, size_t at)
 {
     uint64_t value;
-    memcpy(&value, told + at, sizeof(value));
+    memcpy(&value, offsets + at, sizeof(value));
     return value;
 }
 
-unsigned pb_py_told_column(unsigned version)
+unsigned pb_py_published_column(unsigned version)
 {
     return version == 0x030d ? 0 : version == 0x030e ? 1 : 2;
 }
@@ -155,10 +155,10 @@ static bool fields_agree(const struct pb_py_layout *l, const struct fact *a, con
 
 static int check_fields(const struct pb_py_layout *l, struct pb_err *err)
 {
-    for (const struct pb_py_told *a = pb_py_told; a->theirs[0]; a++)
-        for (const struct pb_py_told *b = pb_py_told; b->theirs[0]; b++)
+    for (const struct pb_py_published *a = pb_py_published; a->theirs[0]; a++)
+        for (const struct pb_py_published *b = pb_py_published; b->theirs[0]; b++)
             if (!fields_agree(l, fact_of(a->ours), fact_of(b->ours)))
-                return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be: %s and %s overlap",
+                return pb_fail(err, -EBADMSG, "its CPython stores impossible offsets: %s and %s overlap",
                                fact_of(a->ours)->name, fact_of(b->ours)->name);
     return 0;
 }
@@ -167,32 +167,32 @@ bool pb_py_layout_is_known(const struct pb_py_layout *l)
 {
     const struct pb_py_layout *table = pb_py_layout_find(l->version, l->free_threaded);
 
-    for (const struct pb_py_told *t = pb_py_told; table && t->theirs[0]; t++)
+    for (const struct pb_py_published *t = pb_py_published; table && t->theirs[0]; t++)
         if (offset_in(l, fact_of(t->ours)) != offset_in(table, fact_of(t->ours)))
             return false;
     return table;
 }
 
-int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
-                      uint32_t *ret_version, struct pb_err *err)
+int pb_py_layout_published(const uint8_t offsets[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
+                           uint32_t *ret_version, struct pb_err *err)
 {
-    if (memcmp(told, PB_PY_COOKIE, strlen(PB_PY_COOKIE)) != 0)
+    if (memcmp(offsets, PB_PY_COOKIE, strlen(PB_PY_COOKIE)) != 0)
         return -ENOENT;
-    uint32_t full = (uint32_t)number_at(told, AT_VERSION);
+    uint32_t full = (uint32_t)number_at(offsets, AT_VERSION);
     unsigned version = full >> 16;
-    bool free_threaded = number_at(told, AT_FREE_THREADED) == 1;
+    bool free_threaded = number_at(offsets, AT_FREE_THREADED) == 1;
     const struct pb_py_layout *table = pb_py_layout_nearest(version, free_threaded);
 
     *ret_version = full >> 8;
     if (version < 0x030d || (table->version != version && !force))
         return -ENOTSUP;
     struct pb_py_layout layout = *table;
-    unsigned column = pb_py_told_column(layout.version);
-    for (const struct pb_py_told *t = pb_py_told; t->theirs[0]; t++) {
-        uint64_t value = number_at(told, t->theirs[column]);
+    unsigned column = pb_py_published_column(layout.version);
+    for (const struct pb_py_published *t = pb_py_published; t->theirs[0]; t++) {
+        uint64_t value = number_at(offsets, t->theirs[column]);
         const struct fact *fact = fact_of(t->ours);
         if (!fact || value > fact->largest || value % fact->size)
-            return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be: %s at %" PRIu64,
+            return pb_fail(err, -EBADMSG, "its CPython stores impossible offsets: %s at %" PRIu64,
                            fact ? fact->name : "?", value);
         uint32_t offset = (uint32_t)value;
         memcpy((char *)&layout + t->ours, &offset, sizeof(offset));

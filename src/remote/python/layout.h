@@ -134,13 +134,13 @@ const struct pb_py_layout *pb_py_layout_nearest(unsigned version, bool free_thre
 
 /* A field that a process of these versions stores: its place in our struct, and in _Py_DebugOffsets. */
 #define PB_PY_TELLING 3 /* 3.13, 3.14, 3.15 */
-struct pb_py_told {
+struct pb_py_published {
     uint16_t ours, theirs[PB_PY_TELLING];
 };
-extern const struct pb_py_told pb_py_told[]; /* ends with zeros */
+extern const struct pb_py_published pb_py_published[]; /* ends with zeros */
 
 /* Which of theirs a version has. */
-unsigned pb_py_told_column(unsigned version);
+unsigned pb_py_published_column(unsigned version);
 
 /* Whether all offsets that a process of its version stores equal those of its table. */
 bool pb_py_layout_is_known(const struct pb_py_layout *l);
@@ -149,5 +149,5 @@ bool pb_py_layout_is_known(const struct pb_py_layout *l);
  * -ENOENT: it stores none; -ENOTSUP: a version without table (unless force); -EBADMSG: impossible offsets,
  * and err names one. Reading by the result is safe; whether it fits this process is checked later. */
 struct pb_err;
-int pb_py_layout_told(const uint8_t told[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
-                      uint32_t *ret_version, struct pb_err *err);
+int pb_py_layout_published(const uint8_t offsets[PB_PY_OFFSETS_SIZE], bool force, struct pb_py_layout *ret,
+                           uint32_t *ret_version, struct pb_err *err);

@@ -39,6 +39,6 @@ const struct pb_py_layout pb_py_layouts[] = {
     COLUMN(V0), COLUMN(V1), COLUMN(V2),  COLUMN(V3),  COLUMN(V4),  COLUMN(V5),  COLUMN(V6),  COLUMN(V7),
     COLUMN(V8), COLUMN(V9), COLUMN(V10), COLUMN(V11), COLUMN(V12), COLUMN(V13), COLUMN(V14), {0}};
 
-#define TOLD(field, ...) {offsetof(struct pb_py_layout, field), {__VA_ARGS__}},
+#define PUBLISHED(field, ...) {offsetof(struct pb_py_layout, field), {__VA_ARGS__}},
 
-const struct pb_py_told pb_py_told[] = {PB_PY_TOLD(TOLD){0}};
+const struct pb_py_published pb_py_published[] = {PB_PY_PUBLISHED(PUBLISHED){0}};

@@ -30,4 +30,4 @@ void pb_py_take_layout(struct pb_py *py, const struct pb_py_layout *layout, cons
 /* Whether there is an interpreter with a thread that belongs to it. */
 bool pb_py_fits(struct pb_py *py);
 /* sys.hexversion, 0x030b07; 0: not found, or impossible. */
-uint32_t pb_py_told_version(struct pb_py *py);
+uint32_t pb_py_sys_version(struct pb_py *py);

@@ -114,7 +114,7 @@ static void judge_candidate(struct scan *s, const struct candidate *c)
         if (l->interp.tstate_head != c->head)
             continue;
         pb_py_take_layout(py, l, &p);
-        p.version = pb_py_fits(py) ? pb_py_told_version(py) : 0;
+        p.version = pb_py_fits(py) ? pb_py_sys_version(py) : 0;
         if (p.version >> 8 != l->version || (runtime && !is_in_runtime(py, c->at)))
             continue;
         size_t chain = count_chain(py, c->interp);
@@ -156,14 +156,14 @@ static void judge_batch(struct scan *s)
 
 static void check_word(struct scan *s, uint64_t addr, uint64_t word)
 {
-    uint8_t told[PB_PY_OFFSETS_SIZE];
+    uint8_t offsets[PB_PY_OFFSETS_SIZE];
     struct pb_py_layout layout;
     uint32_t version;
 
     if (memcmp(&word, PB_PY_COOKIE, sizeof(word)) == 0) {
-        int r = pb_source_read(s->py->source, addr, told, sizeof(told));
+        int r = pb_source_read(s->py->source, addr, offsets, sizeof(offsets));
         if (r == 0)
-            r = pb_py_layout_told(told, true, &layout, &version, NULL);
+            r = pb_py_layout_published(offsets, true, &layout, &version, NULL);
         /* With impossible offsets it may still be the runtime, unless another is found. */
         if (r == 0 || (r != -EFAULT && !s->chain)) {
             s->found = (struct place){.runtime = addr};

@@ -429,7 +429,7 @@ static int stop(char *why, size_t why_size)
     (void)why_size;
     __atomic_store_n(&wanted, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
-    pb_hang_over();
+    pb_hang_dismiss_keeper();
     pb_gil_work_start(&work);
     return 0;
 }
@@ -438,7 +438,7 @@ static int stop(char *why, size_t why_size)
 static void end_blocks(void)
 {
     pb_torch_comm_end_blocks();
-    if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && pb_torch_comm_told())
+    if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && pb_torch_comm_installed())
         pb_gil_work_start(&work);
 }
 
@@ -558,7 +558,7 @@ static void describe(char *ret, size_t size)
         snprintf(ret, size, "waits for torch to be imported");
     else
         snprintf(ret, size, "modules of %.3g%% of the steps%s; step %lld, %llu calls",
-                 pb_torch.rate * 100 / pb_torch.thin, pb_torch_comm_told() ? ", collectives" : "",
+                 pb_torch.rate * 100 / pb_torch.thin, pb_torch_comm_installed() ? ", collectives" : "",
                  (long long)pb_torch.step, (unsigned long long)pb_torch.calls);
 }
 

@@ -206,7 +206,7 @@ void pb_torch_write_step(const struct pb_torch_step_row *step);
 void pb_torch_comm_put(const struct pb_python *py);
 void pb_torch_comm_take(const struct pb_python *py);
 void pb_torch_comm_forget(void);
-int pb_torch_comm_told(void); /* whether collectives make rows; any thread */
+int pb_torch_comm_installed(void); /* whether collectives make rows; any thread */
 /* Forgets open blocks of probing.trace("collective_ops"); any thread. */
 void pb_torch_comm_end_blocks(void);
 

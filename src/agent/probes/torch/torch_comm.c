@@ -505,7 +505,7 @@ void pb_torch_comm_put(const struct pb_python *py)
     put_kernels(py, "install");
 }
 
-int pb_torch_comm_told(void)
+int pb_torch_comm_installed(void)
 {
     return __atomic_load_n(&told, __ATOMIC_RELAXED);
 }

@@ -1,4 +1,4 @@
-/* apart: runs part of a question in a child process, so that it can be abandoned.
+/* task: runs part of a question in a child process, so that it can be abandoned.
  *
  * A read of /proc, a ptrace call or a driver may block on its target for ever, and no flag gets a thread out
  * of that; a process can be killed. So each task that touches a target runs in a forked child, all at once,
@@ -38,19 +38,19 @@ struct pb_task {
      * same when the caller dies. */
     bool gentle;
 
-    /* Written by pb_apart_run: */
+    /* Written by pb_tasks_run: */
     int result; /* result of work; -ETIMEDOUT; -ECANCELED; -ECHILD: the child died */
     struct pb_err err;
     struct pb_room *room; /* owned by the caller, where result >= 0; else NULL */
-    int fd;               /* passed by pb_apart_give_fd, owned by the caller; -1: none */
+    int fd;               /* passed by pb_task_give_fd, owned by the caller; -1: none */
 };
 
 /* Runs all tasks, each in a child, at most `parallel` at a time (0: 64), and returns when the last has ended.
  * Within such a child the tasks run one after the other, without further children. */
-void pb_apart_run(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel);
+void pb_tasks_run(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel);
 
 /* The same for one task: returns task->result, the sentence in err. */
-int pb_apart_one(const struct pb_ask *ask, struct pb_task *task, struct pb_err *err);
+int pb_task_run(const struct pb_ask *ask, struct pb_task *task, struct pb_err *err);
 
 /* The same small work for many processes, one after the other in one child. An item that takes longer than
  * limit_ms is abandoned with its child, and another child goes on with the next. */
@@ -67,20 +67,20 @@ struct pb_each {
     unsigned limit_ms; /* for one item */
     size_t room_size;
 
-    /* Written by pb_apart_each: */
+    /* Written by pb_each_run: */
     struct pb_each_answer *at; /* n answers */
     struct pb_room **rooms;    /* memory of the answers */
     size_t nrooms;
 };
 
 /* -ENOMEM, -ECANCELED. Call pb_each_done in any case. */
-int pb_apart_each(const struct pb_ask *ask, struct pb_each *each);
+int pb_each_run(const struct pb_ask *ask, struct pb_each *each);
 void pb_each_done(struct pb_each *each);
 
 /* Called by work: sets the task's answer; passes one descriptor to the caller (closed here afterwards). */
-void pb_apart_answer(struct pb_room *room, void *answer);
-int pb_apart_give_fd(struct pb_room *room, int fd);
+void pb_task_answer(struct pb_room *room, void *answer);
+int pb_task_give_fd(struct pb_room *room, int fd);
 /* Called by work that makes progress: its new deadline is limit_ms from now. */
-void pb_apart_extend(const struct pb_room *room, unsigned limit_ms);
+void pb_task_extend(const struct pb_room *room, unsigned limit_ms);
 /* Called by the caller: the answer of work. NULL: none. */
-void *pb_apart_answer_of(const struct pb_task *task);
+void *pb_task_answer_of(const struct pb_task *task);

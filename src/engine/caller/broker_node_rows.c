@@ -1,5 +1,5 @@
-/* broker_over: see broker_over.h. */
-#include "engine/caller/broker_over.h"
+/* broker_node_rows: see broker_node_rows.h. */
+#include "engine/caller/broker_node_rows.h"
 
 #include "engine/shared/sent.h"
 
@@ -11,18 +11,18 @@ static void put_string(struct pb_wire *m, const char *text)
     pb_wire_put_text(m, text ? text : "", text ? strlen(text) : 0);
 }
 
-void pb_broker_put_over(const struct pb_sql_over *over, struct pb_wire *m)
+void pb_broker_put_node_rows(const struct pb_sql_node_rows *nodes, struct pb_wire *m)
 {
-    pb_wire_put_u32(m, over->ntables);
-    for (unsigned i = 0; i < over->ntables; i++) {
-        put_string(m, over->tables[i].schema);
-        put_string(m, over->tables[i].name);
+    pb_wire_put_u32(m, nodes->ntables);
+    for (unsigned i = 0; i < nodes->ntables; i++) {
+        put_string(m, nodes->tables[i].schema);
+        put_string(m, nodes->tables[i].name);
     }
-    pb_wire_put_u32(m, over->nown);
-    for (unsigned i = 0; i < over->nown; i++) {
-        put_string(m, over->own[i].schema);
-        put_string(m, over->own[i].name);
-        put_string(m, over->own[i].select);
+    pb_wire_put_u32(m, nodes->nown);
+    for (unsigned i = 0; i < nodes->nown; i++) {
+        put_string(m, nodes->own[i].schema);
+        put_string(m, nodes->own[i].name);
+        put_string(m, nodes->own[i].select);
     }
 }
 
@@ -50,12 +50,13 @@ static int send_table(int fd, const struct pb_sql_sent *s, struct pb_wire *m, ui
     return r;
 }
 
-int pb_broker_send_over(int fd, const struct pb_sql_over *over, struct pb_wire *m, uint64_t deadline_ns)
+int pb_broker_send_node_rows(int fd, const struct pb_sql_node_rows *nodes, struct pb_wire *m,
+                             uint64_t deadline_ns)
 {
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < over->nsent; i++)
-        r = send_table(fd, &over->sent[i], m, deadline_ns);
+    for (unsigned i = 0; r == 0 && i < nodes->nsent; i++)
+        r = send_table(fd, &nodes->sent[i], m, deadline_ns);
     if (r == 0) {
         pb_wire_begin(m, PB_SQL_DONE);
         r = pb_wire_send(fd, m, deadline_ns);

@@ -1,4 +1,4 @@
-/* apart: runs Python code of ours that opens files outside of the program's descriptor table.
+/* own_files: runs Python code of ours that opens files outside of the program's descriptor table.
  *
  * An import opens a file for a moment. In the program's table its number may collide with the program's: one
  * that closes all its descriptors just then (closefrom) and opens others has one of those closed by the
@@ -13,13 +13,13 @@
 
 enum { WAITED_FOR, CALLED, NOT_CALLED };
 
-struct errand {
+struct deferred_call {
     const struct pb_python *py;
     pb_pyobject *function, *result, *raised[3];
     uint32_t state; /* changed once, by the thread that runs the function */
 };
 
-static void finish_errand(struct errand *e, uint32_t state)
+static void finish_call(struct deferred_call *e, uint32_t state)
 {
     __atomic_store_n(&e->state, state,
                      __ATOMIC_SEQ_CST); /* from now on the memory may be gone: only its address is used */
@@ -29,34 +29,34 @@ static void finish_errand(struct errand *e, uint32_t state)
 static void not_started(void *argument, int error)
 {
     (void)error;
-    finish_errand(argument, NOT_CALLED);
+    finish_call(argument, NOT_CALLED);
 }
 
 static void *run(void *argument)
 {
-    struct errand *e = argument;
+    struct deferred_call *e = argument;
     const struct pb_python *py = e->py;
     struct pb_entry entry;
 
     pb_thread_name("probing-import");
     if (pb_fds_leave_numbers() < 0 || pb_enter(py, &entry) < 0) {
-        finish_errand(e, NOT_CALLED);
+        finish_call(e, NOT_CALLED);
         return NULL;
     }
     e->result = py->call(e->function, (void *)NULL);
     if (!e->result)
         py->err_fetch(&e->raised[0], &e->raised[1], &e->raised[2]);
     pb_leave(py, &entry);
-    finish_errand(e, CALLED);
+    finish_call(e, CALLED);
     return NULL;
 }
 
-/* apart(function): returns its result or raises its exception. In a thread that is not one of ours the
+/* own_files(function): returns its result or raises its exception. In a thread that is not one of ours the
  * function is called directly, since that thread may be in an import for which the other thread would wait;
  * also where the kernel refuses a table of our own. */
-static pb_pyobject *apart(pb_pyobject *self, pb_pyobject *function)
+static pb_pyobject *call_with_own_files(pb_pyobject *self, pb_pyobject *function)
 {
-    struct errand e = {.py = pb_python_here(), .function = function};
+    struct deferred_call e = {.py = pb_python_here(), .function = function};
     (void)self;
 
     if (!pb_enter_is_inside(e.py) || pb_spawn(run, not_started, &e) < 0)
@@ -72,7 +72,7 @@ static pb_pyobject *apart(pb_pyobject *self, pb_pyobject *function)
     return e.result;
 }
 
-struct pb_py_method pb_apart_methods[] = {
-    {"apart", (pb_py_function)apart, PB_METH_O, NULL},
+struct pb_py_method pb_own_files_methods[] = {
+    {"own_files", (pb_py_function)call_with_own_files, PB_METH_O, NULL},
     {0},
 };

@@ -1,4 +1,4 @@
-/* over: a statement over rows that nodes sent, as tables of DuckDB's own.
+/* node_rows: a statement over rows that nodes sent, as tables of DuckDB's own.
  *
  * The rows come as the nodes' workers put them (cells.h), and are taken for hostile: types, sizes and texts
  * are checked before DuckDB sees them. rank, node and role lead each table; nodes whose columns differ are
@@ -8,7 +8,7 @@
 #include "engine/worker/internal.h"
 
 /* Takes the rows, until the caller says that there are no more, and makes the tables and views. */
-int pb_over_begin(struct pb_engine *e, struct pb_err *err);
+int pb_node_rows_begin(struct pb_engine *e, struct pb_err *err);
 
 /* Forgets them all: the next request finds the database as it was. */
-void pb_over_end(struct pb_engine *e);
+void pb_node_rows_end(struct pb_engine *e);

@@ -1,5 +1,5 @@
-/* apart: see apart.h. */
-#include "ask/apart.h"
+/* task: see task.h. */
+#include "ask/task.h"
 
 #include "base/cleanup.h"
 #include "base/null.h"
@@ -36,7 +36,7 @@ enum {
 struct pb_room {
     size_t size, used;
     void *answer;
-    size_t done; /* pb_apart_each: how many items the child has finished */
+    size_t done; /* pb_each_run: how many items the child has finished */
     int result;
     struct pb_err err;
     int channel; /* the child's socket; -1: no child, fd is kept here */
@@ -85,12 +85,12 @@ char *pb_room_text(struct pb_room *room, const char *text)
     return text ? pb_room_copy(room, text, strlen(text) + 1) : NULL;
 }
 
-void pb_apart_answer(struct pb_room *room, void *answer)
+void pb_task_answer(struct pb_room *room, void *answer)
 {
     room->answer = answer;
 }
 
-void *pb_apart_answer_of(const struct pb_task *task)
+void *pb_task_answer_of(const struct pb_task *task)
 {
     return task->room ? task->room->answer : NULL;
 }
@@ -126,7 +126,7 @@ static void send_note(void *arg, const char *text)
     send_message(room->channel, SAYS_NOTE, text, strnlen(text, NOTE_MAX - 2), -1);
 }
 
-int pb_apart_give_fd(struct pb_room *room, int fd)
+int pb_task_give_fd(struct pb_room *room, int fd)
 {
     if (room->channel < 0) {
         room->fd = fd;
@@ -137,7 +137,7 @@ int pb_apart_give_fd(struct pb_room *room, int fd)
     return r;
 }
 
-void pb_apart_extend(const struct pb_room *room, unsigned limit_ms)
+void pb_task_extend(const struct pb_room *room, unsigned limit_ms)
 {
     if (room->channel >= 0)
         send_message(room->channel, SAYS_MORE, &limit_ms, sizeof(limit_ms), -1);
@@ -160,7 +160,7 @@ static void forget_signals(void)
 __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const struct pb_task *task,
                                                 struct pb_room *room, int channel, pid_t parent)
 {
-    struct pb_ask ours = {.apart = true, .limit_ms = ask ? ask->limit_ms : 0};
+    struct pb_ask ours = {.in_child = true, .limit_ms = ask ? ask->limit_ms : 0};
 
     forget_signals();
     /* SIGKILL does no harm: the kernel resumes a traced thread when its tracer dies, and an unfinished
@@ -463,18 +463,18 @@ static void run_here(const struct pb_ask *ask, struct pb_task *t)
     pb_room_free(room);
 }
 
-void pb_apart_run(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel)
+void pb_tasks_run(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel)
 {
-    if (!ask || !ask->apart || (n && tasks[0].always))
+    if (!ask || !ask->in_child || (n && tasks[0].always))
         run_apart(ask, tasks, n, parallel && parallel < PARALLEL ? parallel : PARALLEL);
     else
         for (size_t i = 0; i < n; i++)
             run_here(ask, &tasks[i]);
 }
 
-int pb_apart_one(const struct pb_ask *ask, struct pb_task *task, struct pb_err *err)
+int pb_task_run(const struct pb_ask *ask, struct pb_task *task, struct pb_err *err)
 {
-    pb_apart_run(ask, task, 1, 1);
+    pb_tasks_run(ask, task, 1, 1);
     if (err)
         *err = task->err;
     return task->result;
@@ -497,7 +497,7 @@ static int work_each(const struct pb_ask *ask, void *arg, struct pb_room *room, 
 
     if (!at)
         return -ENOMEM;
-    pb_apart_answer(room, at);
+    pb_task_answer(room, at);
     for (size_t i = 0; part->from + i < each->n; i++) {
         at[i].result = each->work(ask, each->arg, part->from + i, room, &at[i].answer);
         if (at[i].result == -ENOSPC && i > 0)
@@ -560,7 +560,7 @@ static int run_part(const struct pb_ask *ask, struct pb_each *each, size_t *from
     return 0;
 }
 
-int pb_apart_each(const struct pb_ask *ask, struct pb_each *each)
+int pb_each_run(const struct pb_ask *ask, struct pb_each *each)
 {
     int r = 0;
 

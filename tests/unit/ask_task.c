@@ -18,12 +18,12 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "ask/apart.h"
 #include "ask/memory.h"
 #include "ask/settings.h"
 #include "ask/sources.h"
 #include "ask/stacks.h"
 #include "ask/targets.h"
+#include "ask/task.h"
 #include "base/time.h"
 
 #include "engine_test.h"
@@ -144,7 +144,7 @@ static void one_that_hangs_holds_up_no_other(void **state)
 
 /* --- a process whose environment cannot be read, as ps finds them where a driver hangs --- */
 
-#define MARK "a-process-of-the-unit-test-of-ask-apart"
+#define MARK "a-process-of-the-unit-test-of-ask-tasks"
 enum { FILLED = 64 << 10 };
 
 /* In the new program: takes away a page that holds nothing but environment, then sleeps. */
@@ -246,7 +246,7 @@ static int end_when_told(const struct pb_ask *ask, void *arg, struct pb_room *ro
 
 static int take_longer(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
-    pb_apart_extend(room, GENEROUS_MS);
+    pb_task_extend(room, GENEROUS_MS);
     pb_sleep_ns(300 * PB_NS_PER_MS);
     return 7;
 }
@@ -261,7 +261,7 @@ static void what_is_to_put_things_back_is_told_before_it_is_killed(void **state)
                               {.work = take_longer, .limit_ms = 100, .gentle = true}};
 
     uint64_t began = pb_now_ns();
-    pb_apart_run(NULL, tasks, 4, 0);
+    pb_tasks_run(NULL, tasks, 4, 0);
     assert_true(pb_now_ns() - began < 20 * PB_NS_PER_S * TEST_SLOWNESS);
     assert_int_equal(tasks[0].result, -EINTR);
     assert_string_equal(tasks[0].err.text, "put back");
@@ -275,7 +275,7 @@ static void what_is_to_put_things_back_is_told_before_it_is_killed(void **state)
     struct pb_task one = {.work = end_when_told, .limit_ms = GENEROUS_MS, .gentle = true, .arg = tasks};
     struct timespec before, after;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-    assert_int_equal(pb_apart_one(&cancelled, &one, NULL), -ECANCELED);
+    assert_int_equal(pb_task_run(&cancelled, &one, NULL), -ECANCELED);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
     assert_true((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < 500);
     close(wanted_no_more);
@@ -434,8 +434,8 @@ static int fill(const struct pb_ask *ask, void *arg, struct pb_room *room, struc
     pb_ask_note(ask, "a note of %s", (const char *)arg);
     while (pb_room_alloc(room, 1000))
         n++;
-    pb_apart_answer(room, room);
-    return pb_apart_give_fd(room, dup(STDIN_FILENO)) < 0 ? -EIO : (int)n;
+    pb_task_answer(room, room);
+    return pb_task_give_fd(room, dup(STDIN_FILENO)) < 0 ? -EIO : (int)n;
 }
 
 static void keep_note(void *arg, const char *text)
@@ -451,12 +451,12 @@ static void a_child_that_dies_is_an_error_and_a_full_room_is_none(void **state)
                               {.work = fill, .arg = (char[]){"mine"}, .room_size = 1 << 20}};
 
     signal(SIGSEGV, SIG_DFL); /* cmocka's own */
-    pb_apart_run(&ask, tasks, 2, 0);
+    pb_tasks_run(&ask, tasks, 2, 0);
     assert_int_equal(tasks[0].result, -ECHILD);
     assert_non_null(strstr(tasks[0].err.text, "process 17"));
     assert_null(tasks[0].room);
     assert_in_range(tasks[1].result, 1000, 1100);
-    assert_ptr_equal(pb_apart_answer_of(&tasks[1]), tasks[1].room);
+    assert_ptr_equal(pb_task_answer_of(&tasks[1]), tasks[1].room);
     assert_string_equal(note, "a note of mine");
     assert_true(tasks[1].fd >= 0);
     close(tasks[1].fd);
@@ -473,7 +473,7 @@ static void a_question_cancelled_before_starts_nothing(void **state)
     const struct pb_ask ask = {.limit_ms = GENEROUS_MS, .cancel = &cancel[0]};
     for (int i = 0; i < 100; i++)
         tasks[i] = (struct pb_task){.work = fill, .arg = (char[]){""}};
-    pb_apart_run(&ask, tasks, 100, 2);
+    pb_tasks_run(&ask, tasks, 100, 2);
     for (int i = 3; i < 100; i++)
         assert_int_equal(tasks[i].result, -ECANCELED);
     for (int i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
-/* over: see over.h. */
-#include "engine/worker/over.h"
+/* node_rows: see node_rows.h. */
+#include "engine/worker/node_rows.h"
 
 #include "base/cleanup.h"
 #include "engine/shared/cells.h"
@@ -40,7 +40,7 @@ struct sender {
     struct layout *layout;
 };
 
-struct over {
+struct node_rows {
     struct pb_engine *e;
     struct named tables[MAX_TABLES];
     unsigned ntables;
@@ -148,7 +148,7 @@ static int read_column(struct layout *l, unsigned i, struct pb_wire *m)
     return 0;
 }
 
-static int read_layout(struct over *o, struct layout **ret, struct pb_err *err)
+static int read_layout(struct node_rows *o, struct layout **ret, struct pb_err *err)
 {
     uint32_t n = pb_wire_u32(&o->in);
     struct layout *l = calloc(1, sizeof(*l));
@@ -189,7 +189,7 @@ static bool same_layout(const struct layout *a, const struct layout *b)
     return true;
 }
 
-static int check_types(const struct over *o, const struct layout *l, struct pb_err *err)
+static int check_types(const struct node_rows *o, const struct layout *l, struct pb_err *err)
 {
     for (unsigned k = 0; k < o->nlayouts; k++) {
         const struct layout *other = o->layouts[k];
@@ -207,7 +207,7 @@ static int check_types(const struct over *o, const struct layout *l, struct pb_e
     return 0;
 }
 
-static int make_table(struct over *o, struct layout *l, struct pb_err *err)
+static int make_table(struct node_rows *o, struct layout *l, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
     char name[24];
@@ -217,7 +217,7 @@ static int make_table(struct over *o, struct layout *l, struct pb_err *err)
     if (!out)
         return pb_fail(err, -ENOMEM, "out of memory");
     snprintf(name, sizeof(name), "t%u", o->nlayouts);
-    fprintf(out, "CREATE TABLE memory.pb_over.%s (node VARCHAR, role VARCHAR", name);
+    fprintf(out, "CREATE TABLE memory.pb_node_rows.%s (node VARCHAR, role VARCHAR", name);
     for (unsigned i = 0; i < l->n; i++) {
         fputs(", ", out);
         pb_put_quoted(out, l->names[i], '"');
@@ -230,13 +230,13 @@ static int make_table(struct over *o, struct layout *l, struct pb_err *err)
     if (fclose(out) != 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     int r = pb_engine_do(o->e, sql, err);
-    if (r == 0 &&
-        duck.appender_create_ext(o->e->connection, "memory", "pb_over", name, &l->appender) != DuckDBSuccess)
+    if (r == 0 && duck.appender_create_ext(o->e->connection, "memory", "pb_node_rows", name, &l->appender) !=
+                      DuckDBSuccess)
         r = pb_fail(err, -EIO, "DuckDB takes no rows");
     return r;
 }
 
-static int take_columns(struct over *o, struct pb_err *err)
+static int take_columns(struct node_rows *o, struct pb_err *err)
 {
     struct layout *l = NULL;
 
@@ -347,7 +347,7 @@ static int add_column(const struct pb_cells *c, duckdb_vector v, uint32_t from, 
     return 0;
 }
 
-static int append_rows(struct over *o, uint32_t from, idx_t n, struct pb_err *err)
+static int append_rows(struct node_rows *o, uint32_t from, idx_t n, struct pb_err *err)
 {
     struct layout *l = o->sender.layout;
     _cleanup_free_ duckdb_logical_type *types = calloc(l->n + 2, sizeof(void *));
@@ -382,7 +382,7 @@ static int append_rows(struct over *o, uint32_t from, idx_t n, struct pb_err *er
     return r;
 }
 
-static int take_batch(struct over *o, struct pb_err *err)
+static int take_batch(struct node_rows *o, struct pb_err *err)
 {
     struct layout *l = o->sender.layout;
     uint32_t nrows;
@@ -395,7 +395,7 @@ static int take_batch(struct over *o, struct pb_err *err)
     return r;
 }
 
-static int take_sender(struct over *o, struct pb_err *err)
+static int take_sender(struct node_rows *o, struct pb_err *err)
 {
     struct sender *s = &o->sender;
     struct pb_wire taken = s->about;
@@ -410,7 +410,7 @@ static int take_sender(struct over *o, struct pb_err *err)
     return s->node && s->table < o->ntables && pb_utf8_valid(s->node, s->node_length) ? 0 : nonsense(err);
 }
 
-static int take_rows(struct over *o, struct pb_err *err)
+static int take_rows(struct node_rows *o, struct pb_err *err)
 {
     for (;;) {
         int r = pb_engine_receive(o->e, &o->in);
@@ -428,7 +428,7 @@ static int take_rows(struct over *o, struct pb_err *err)
 }
 
 /* What is still on its way when something is wrong: the worker goes on to its next request after it. */
-static void skip_rows(struct over *o)
+static void skip_rows(struct node_rows *o)
 {
     while (o->in.type != PB_SQL_DONE && pb_engine_receive(o->e, &o->in) == 0)
         ;
@@ -436,7 +436,7 @@ static void skip_rows(struct over *o)
 
 /* --- views --- */
 
-static int make_view(struct over *o, const struct named *t, const char *select, struct pb_err *err)
+static int make_view(struct node_rows *o, const struct named *t, const char *select, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
     const char *schema = t->schema[0] ? t->schema : "main";
@@ -444,10 +444,10 @@ static int make_view(struct over *o, const struct named *t, const char *select, 
     if (!pb_views_forget(o->e, schema, t->name)) {
         char *drop;
         if (asprintf(&drop, "%sDROP VIEW IF EXISTS memory.\"%s\".\"%s\";",
-                     o->e->over_views ? o->e->over_views : "", schema, t->name) < 0)
+                     o->e->node_views ? o->e->node_views : "", schema, t->name) < 0)
             return pb_fail(err, -ENOMEM, "out of memory");
-        free(o->e->over_views);
-        o->e->over_views = drop;
+        free(o->e->node_views);
+        o->e->node_views = drop;
     }
     if (asprintf(
             &sql,
@@ -459,7 +459,7 @@ static int make_view(struct over *o, const struct named *t, const char *select, 
     return pb_engine_do(o->e, sql, err);
 }
 
-static int drop_view(struct over *o, const struct named *t, struct pb_err *err)
+static int drop_view(struct node_rows *o, const struct named *t, struct pb_err *err)
 {
     char sql[4 * PB_CAT_NAME];
 
@@ -467,7 +467,7 @@ static int drop_view(struct over *o, const struct named *t, struct pb_err *err)
     return pb_engine_do(o->e, sql, err);
 }
 
-static int make_views(struct over *o, struct pb_err *err)
+static int make_views(struct node_rows *o, struct pb_err *err)
 {
     int r = 0;
 
@@ -482,7 +482,7 @@ static int make_views(struct over *o, struct pb_err *err)
             const struct layout *l = o->layouts[i];
             if (l->table != t)
                 continue;
-            fprintf(out, "%sSELECT %snode, role, * EXCLUDE (%snode, role) FROM memory.pb_over.t%u",
+            fprintf(out, "%sSELECT %snode, role, * EXCLUDE (%snode, role) FROM memory.pb_node_rows.t%u",
                     any ? " UNION ALL BY NAME " : "", l->rank >= 0 ? "rank, " : "",
                     l->rank >= 0 ? "rank, " : "", i);
             any = true;
@@ -514,7 +514,7 @@ static int read_named(struct pb_wire *m, struct named *ret)
 }
 
 /* Tables that the asking side has itself come as statements. */
-static int make_own_tables(struct over *o, struct pb_wire *m, struct pb_err *err)
+static int make_own_tables(struct node_rows *o, struct pb_wire *m, struct pb_err *err)
 {
     uint32_t n = pb_wire_u32(m);
     int r = pb_wire_ok(m) && n <= MAX_TABLES ? 0 : nonsense(err);
@@ -542,7 +542,7 @@ static int pin_now(struct pb_engine *e, struct pb_err *err)
     return pb_engine_do(e, sql, err);
 }
 
-static int read_tables(struct over *o, struct pb_wire *m, struct pb_err *err)
+static int read_tables(struct node_rows *o, struct pb_wire *m, struct pb_err *err)
 {
     o->ntables = pb_wire_u32(m);
     if (!pb_wire_ok(m) || o->ntables > MAX_TABLES) {
@@ -556,7 +556,7 @@ static int read_tables(struct over *o, struct pb_wire *m, struct pb_err *err)
 }
 
 /* Rows that an appender still holds are not in its table yet. */
-static int flush_rows(struct over *o, struct pb_err *err)
+static int flush_rows(struct node_rows *o, struct pb_err *err)
 {
     int r = 0;
 
@@ -566,16 +566,16 @@ static int flush_rows(struct over *o, struct pb_err *err)
     return r;
 }
 
-int pb_over_begin(struct pb_engine *e, struct pb_err *err)
+int pb_node_rows_begin(struct pb_engine *e, struct pb_err *err)
 {
-    struct over *o = calloc(1, sizeof(*o));
+    struct node_rows *o = calloc(1, sizeof(*o));
 
     if (!o)
         return pb_fail(err, -ENOMEM, "out of memory");
     o->e = e;
     int r = read_tables(o, e->request->in, err);
     if (r == 0)
-        r = pb_engine_do(e, "CREATE OR REPLACE SCHEMA memory.pb_over", err);
+        r = pb_engine_do(e, "CREATE OR REPLACE SCHEMA memory.pb_node_rows", err);
     if (r == 0)
         r = make_own_tables(o, e->request->in, err);
     if (r == 0)
@@ -596,15 +596,15 @@ int pb_over_begin(struct pb_engine *e, struct pb_err *err)
     return r;
 }
 
-void pb_over_end(struct pb_engine *e)
+void pb_node_rows_end(struct pb_engine *e)
 {
-    if (e->over_views)
-        pb_engine_do(e, e->over_views, NULL);
-    free(e->over_views);
-    e->over_views = NULL;
+    if (e->node_views)
+        pb_engine_do(e, e->node_views, NULL);
+    free(e->node_views);
+    e->node_views = NULL;
     pb_engine_do(
         e,
-        "DROP SCHEMA IF EXISTS memory.pb_over CASCADE; DROP SCHEMA IF EXISTS memory.cluster CASCADE; "
+        "DROP SCHEMA IF EXISTS memory.pb_node_rows CASCADE; DROP SCHEMA IF EXISTS memory.cluster CASCADE; "
         "CREATE OR REPLACE MACRO now() AS system.main.get_current_timestamp() AT TIME ZONE 'UTC'; "
         "CREATE OR REPLACE MACRO get_current_timestamp() AS system.main.get_current_timestamp() AT "
         "TIME ZONE 'UTC'",
