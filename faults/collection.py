@@ -26,6 +26,10 @@ SCRIPTS = ["train.py", "learn.py", "tune0.py", "model.py", "epoch.py"]
 SETTLE = {"hang": 3, "slow": 8, "leak": 30, "number": 3, "crash": 3, "healthy": 4}
 
 
+# Kinds that say little without their cause.
+JUDGED_CAUSES = ["blocked_call", "slow_rank", "slow_job", "leak", "nan", "rank_gone", "stopped"]
+
+
 def as_list(value):
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
@@ -174,7 +178,7 @@ class Job:
         return "".join(p.read_text(errors="replace")[-2000:] for p in sorted(self.folder.glob("out.*")))
 
     def alive(self):
-        return [pid for pid in self.pids if Path(f"/proc/{pid}/stat").exists()]
+        return [pid for pid in self.pids if os.path.exists(f"/proc/{pid}/exe")]
 
     def __enter__(self):
         return self
@@ -199,18 +203,16 @@ def judge(truth, job):
     wrong += [word for word in truth.never if " " in word and word in words]
     if wrong:
         return False, f"{said} (must not say {wrong[0]})"
-    return any(matches(truth, f) for f in roots), said
+    return bool(roots) and matches(truth, roots[0]), said
 
 
 def matches(truth, finding):
+    """Kind, rank, place and, where the kind has several, cause."""
     place = finding.get("place") or {}
-    right_place = not truth.functions or place.get("function") in truth.functions or place.get("line") in truth.lines
-    ranks = [finding.get("rank"), *finding.get("ranks", [])]
-    right_rank = truth.rank in ("any", None) or truth.rank in ranks and len(set(finding.get("ranks") or [0])) == 1
-    if len(set(finding.get("ranks") or [])) > 1 and finding.get("rank") == truth.rank:
-        right_rank = True
-    right_cause = (finding["kind"] not in ("blocked_call", "slow_rank", "leak", "nan", "rank_gone", "stopped") or
-                   None in truth.causes or finding.get("cause") in truth.causes)
+    right_place = not truth.functions or (place.get("function") or "").split(".")[-1] in truth.functions or (
+        place.get("line") in truth.lines)
+    right_rank = truth.rank == "any" or finding.get("rank") == truth.rank
+    right_cause = finding["kind"] not in JUDGED_CAUSES or None in truth.causes or finding.get("cause") in truth.causes
     return finding["kind"] in truth.kinds and right_rank and right_place and right_cause
 
 

@@ -1,6 +1,7 @@
 """One rank is in a Python loop whose condition never becomes false."""
 TRUTH = {"kind": "loop", "cause": "python", "function": "search", "not": ["deadlock", "blocked_call"]}
 NAMES = {"search": ["search", "find_split", "balance"]}
+SETTLE = 12
 import kit
 
 

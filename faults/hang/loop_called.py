@@ -3,6 +3,7 @@ TRUTH = {"kind": ["loop", "blocked_call"], "cause": ["python", "sleep", "polling
          "done"],
          "not": ["deadlock"]}
 NAMES = {"wait_until_done": ["wait_until_done", "until_ready", "poll_writer"]}
+SETTLE = 12
 import time
 import kit
 

@@ -1,6 +1,7 @@
 """One rank is in a computation in C, without the GIL, that takes hours."""
 TRUTH = {"kind": "loop", "cause": "native", "function": "derive_key", "not": ["deadlock", "gil_held"]}
 NAMES = {"derive_key": ["derive_key", "fingerprint", "seal"]}
+SETTLE = 12
 import hashlib
 import kit
 

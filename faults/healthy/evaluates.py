@@ -21,7 +21,7 @@ def main():
         if step == job.at:
             job.begins()
             if job.rank == 0:
-                evaluate(net, 800)
+                evaluate(net, 3000)
             dist.barrier()
 
 

@@ -20,7 +20,7 @@ def main():
         if step == job.at:
             job.begins()
             if job.rank == 0:
-                save(net, job.folder / "weights", 400)
+                save(net, job.folder / "weights", 1500)
             dist.barrier()
 
 
