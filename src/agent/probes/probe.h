@@ -50,7 +50,8 @@ struct pb_probe {
     void (*describe)(char *ret, size_t size);
 };
 
-extern const struct pb_probe pb_probe_memory_usage, pb_probe_memory_allocations, pb_probe_torch;
+extern const struct pb_probe pb_probe_memory_usage, pb_probe_resource_usage, pb_probe_memory_allocations,
+    pb_probe_torch;
 
 /* A block of the program begins (1) or ends (-1) in which memory is recorded at shorter intervals. From any
  * thread; does not wait. */

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct pb_probe *const pb_probe_list[] = {&pb_probe_memory_usage, &pb_probe_memory_allocations,
-                                                &pb_probe_torch, NULL};
+const struct pb_probe *const pb_probe_list[] = {&pb_probe_memory_usage, &pb_probe_resource_usage,
+                                                &pb_probe_memory_allocations, &pb_probe_torch, NULL};
 
 static const struct pb_probe *const *probes; /* NULL: none */
 static struct pb_arena *tables;
