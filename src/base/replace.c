@@ -70,12 +70,19 @@ int pb_replace_begin(const char *path, struct pb_replace *ret)
     return -errno;
 }
 
+/* Why a stream has its error mark, which does not keep the number: one more byte of the file that is given up
+ * fails in the same way. */
+static int find_reason(FILE *out)
+{
+    return write(fileno(out), "", 1) < 0 ? -errno : -EIO;
+}
+
 int pb_replace_end(struct pb_replace *r, int result)
 {
     _cleanup_free_ char *part = r->part;
 
-    if (ferror(r->out) && result >= 0)
-        result = -EIO;
+    if (ferror(r->out) && (result >= 0 || result == -EIO))
+        result = part ? find_reason(r->out) : -EIO;
     if (fclose(r->out) != 0 && result >= 0)
         result = -errno;
     if (part && result >= 0 && rename(part, r->path) < 0)

@@ -131,7 +131,12 @@ int pb_store_dir_make(const struct pb_store_options *options, struct pb_store_di
         if (place.kind == PB_PLACE_RUN_DIR && (r = make_in(usual[i], options, ret)) == 0)
             ret->bound = place.bound;
     }
-    return r < 0 ? pb_fail(err, r, "there is no place for a recording: %s", strerror(-r)) : 0;
+    if (r < 0)
+        return pb_fail(err, r,
+                       "no recording can be made in /dev/shm, /tmp or /var/tmp: %s (PROBING_DIR names another "
+                       "folder)",
+                       r == -ENOENT ? "they are full or read-only" : strerror(-r));
+    return 0;
 }
 
 void pb_store_dir_done(struct pb_store_dir *d)

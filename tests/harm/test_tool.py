@@ -38,6 +38,8 @@ class FullDisk(runner.Case):
         text = err.decode(errors="replace")
         if status not in (0, 1) or status == 1 and not text.strip():
             self.harms.append(f"{command.name} gave status {status}: {text[-400:]!r}")
+        if command.name == "flamegraph" and status and "No space left on device" not in text:
+            self.harms.append(f"{command.name} does not say why: {text[-400:]!r}")
         return True
 
 
