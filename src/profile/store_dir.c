@@ -132,10 +132,11 @@ int pb_store_dir_make(const struct pb_store_options *options, struct pb_store_di
             ret->bound = place.bound;
     }
     if (r < 0)
-        return pb_fail(err, r,
-                       "no recording can be made in /dev/shm, /tmp or /var/tmp: %s (PROBING_DIR names another "
-                       "folder)",
-                       r == -ENOENT ? "they are full or read-only" : strerror(-r));
+        return pb_fail(
+            err, r,
+            "no recording can be made in /dev/shm, /tmp or /var/tmp: %s (PROBING_DIR names another "
+            "folder)",
+            r == -ENOENT ? "they are full or read-only" : strerror(-r));
     return 0;
 }
 
