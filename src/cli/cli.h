@@ -28,6 +28,9 @@ enum pb_format { PB_FORMAT_TABLE, PB_FORMAT_JSON, PB_FORMAT_CSV, PB_FORMAT_TSV }
 
 enum { PB_EXIT_NOTHING = 4 }; /* of pb_run_line; of the program 1 */
 
+struct pb_cluster;
+struct pb_selection;
+
 struct pb_call {
     struct pb_ask ask;
     const struct pb_command *command;
@@ -74,6 +77,10 @@ struct pb_command {
     unsigned flags;
     /* With PB_CMD_TOGETHER call has all targets, otherwise one. */
     int (*run)(const struct pb_call *call, struct pb_err *err);
+    /* With PB_CMD_CLUSTER: how it runs over the selected ranks of a cluster. NULL: in each of them, as on its
+     * node; ranks that print the same are shown once (pb_cluster_each in cli/cluster/job.h). */
+    int (*run_over)(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                    struct pb_err *err);
 };
 
 extern const struct pb_command *const pb_commands[]; /* ends with NULL */

@@ -343,22 +343,22 @@ static int stop(struct setting *set, struct pb_err *err)
     return stopped ? 0 : PB_FAILED;
 }
 
-bool pb_cluster_is_debug(const struct pb_call *call)
+/* Whether the call sets or takes away something in the ranks' programs. */
+static bool is_change(const struct pb_call *call)
 {
-    const char *name = call->command->name;
-
     return call->format == PB_FORMAT_TABLE &&
-           (strcmp(name, "break") == 0 || strcmp(name, "watch") == 0 || strcmp(name, "trace") == 0) &&
            (call->nargs || pb_call_option(call, "on-change") || pb_call_option(call, "stop"));
 }
 
-int pb_cluster_debug(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+int pb_cluster_debug(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                      struct pb_err *err)
 {
     struct setting set = {.call = call, .c = c, .s = s};
     bool breaks = strcmp(call->command->name, "break") == 0;
     unsigned duration, limit;
 
+    if (!is_change(call))
+        return pb_cluster_each(call, c, s, 0, breaks, err);
     if (breaks && (pb_call_option(call, "listen") || pb_call_option(call, "token")))
         return pb_fail(err, PB_USAGE, "over a cluster there is no address for clients (show, continue)");
     int r = read_time(call, "duration", DURATION_MS, &duration, err);

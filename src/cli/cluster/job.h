@@ -12,6 +12,12 @@ bool pb_cluster_is_target(const char *target, const char **ret_name);
 
 /* A command for the ranks that call selects, as main.c runs one for processes. */
 int pb_cluster_run(const struct pb_call *call, struct pb_err *err);
+/* A command in each rank, and what they print. more_ms: how long it takes beside --timeout; roles: named for
+ * ranks that print the same. */
+int pb_cluster_each(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+                    unsigned more_ms, bool roles, struct pb_err *err);
+/* --background over a cluster: PB_USAGE where the launcher ends what it started; instead: what to use. */
+int pb_cluster_check_background(const struct pb_cluster *c, const char *instead, struct pb_err *err);
 
 /* --- find.c: the nodes of a job --- */
 /* Fills name (where it is ""), way, job, match, nodes from the options of `cluster attach`, or else from the
@@ -62,7 +68,7 @@ void pb_cluster_common_role(const struct pb_cluster *c, const bool *in, size_t n
 /* --- profile.c: flamegraph and top --- */
 int pb_cluster_flamegraph(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                           struct pb_err *err);
-int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+int pb_cluster_top(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                    struct pb_err *err);
 
 /* --- keep_clocks.c --- */
@@ -72,5 +78,15 @@ pid_t pb_clocks_follow(const struct pb_cluster *c);
 void pb_clocks_end(pid_t child);
 
 /* --- stacks.c --- */
-int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+int pb_cluster_backtrace(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                          struct pb_err *err);
+
+/* --- debug.c --- */
+/* break, watch and trace: set for all ranks or for none, with the timeouts of the job's groups raised before
+ * a rank can be held; --stop puts them back. Without anything to set they list what is. */
+int pb_cluster_debug(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                     struct pb_err *err);
+
+/* --- show.c --- */
+int pb_cluster_show(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                    struct pb_err *err);

@@ -264,7 +264,7 @@ static int show_loads(struct pb_cluster_profile *p, bool screen, struct pb_err *
     return 0;
 }
 
-int pb_cluster_top(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+int pb_cluster_top(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                    struct pb_err *err)
 {
     _cleanup_(links_cleanup) struct pb_links *links = NULL;

@@ -45,14 +45,3 @@ void pb_said_put_ranks(FILE *out, const struct pb_cluster *c, const bool *in, si
 bool pb_said_tell(const struct pb_said_all *a);
 /* --timeout of the call, and no more than an hour. */
 unsigned pb_said_limit(const struct pb_call *call);
-
-/* --- debug.c --- */
-/* Whether the call sets or takes away something in the ranks' programs. */
-bool pb_cluster_is_debug(const struct pb_call *call);
-/* break, watch and trace: set for all ranks or for none, with the timeouts of the job's groups raised before
- * a rank can be held; --stop puts them back. */
-int pb_cluster_debug(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
-                     struct pb_err *err);
-/* --- show.c --- */
-int pb_cluster_show(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
-                    struct pb_err *err);

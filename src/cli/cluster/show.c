@@ -169,7 +169,7 @@ static void put_json(const struct pb_said_all *a, const struct value *values, si
     putchar('\n');
 }
 
-int pb_cluster_show(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+int pb_cluster_show(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                     struct pb_err *err)
 {
     _cleanup_(pb_command_line_done) struct pb_command_line w = {0};

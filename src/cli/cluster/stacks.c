@@ -383,7 +383,7 @@ static bool keeps_links(const struct pb_cluster *c, const struct pb_selection *s
     return true;
 }
 
-int pb_cluster_backtrace(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+int pb_cluster_backtrace(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                          struct pb_err *err)
 {
     unsigned interval;

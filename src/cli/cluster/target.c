@@ -1,7 +1,7 @@
 /* target: a command for the ranks of a cluster; see job.h.
  *
- * Stacks are merged (stacks.c). Any other command runs on the nodes, for each rank by itself, and ranks that
- * say the same are shown once: what differs stands out. */
+ * The table of commands says which of them run over a cluster in a way of their own. Any other runs on the
+ * nodes, for each rank by itself, and ranks that say the same are shown once: what differs stands out. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/json_write.h"
@@ -9,7 +9,6 @@
 #include "cli/cluster/job.h"
 #include "cli/cluster/said.h"
 #include "cli/print/rows.h"
-#include "cli/query/query_run.h"
 #include "cli/values.h"
 
 #include <errno.h>
@@ -289,51 +288,28 @@ int pb_said_ask(const struct pb_cluster *c, const struct pb_selection *s, const 
     return r;
 }
 
-/* A command that runs until Ctrl-C must have an end here, or run in the background on the nodes. Adds the
- * command's own duration to *deadline_ms. */
-static int check_long_command(const struct pb_call *call, const struct pb_cluster *c, unsigned *deadline_ms,
-                              struct pb_err *err)
+int pb_cluster_check_background(const struct pb_cluster *c, const char *instead, struct pb_err *err)
 {
-    bool record = strcmp(call->command->name, "record") == 0,
-         archive = strcmp(call->command->name, "archive") == 0;
-    bool background = (record || archive) && pb_call_option(call, "background");
-    unsigned ms = record ? pb_call_ms(call, "duration") : 0;
-
-    if (background && c->way == PB_WAY_SLURM)
-        return pb_fail(err, PB_USAGE,
-                       "srun ends what is left of its step: use %s, or attach the nodes with --hosts",
-                       record ? "--duration" : "--once");
-    if (pb_call_option(call, "watch"))
-        return pb_fail(err, PB_USAGE, "over a cluster it does not take --watch (top and backtrace do)");
-    if (strcmp(call->command->name, "torch") == 0 && call->nargs && strcmp(call->args[0], "profile") == 0)
-        return pb_fail(err, PB_USAGE,
-                       "over a cluster there is no torch profile: its ranks are those of one node "
-                       "(-t TARGET --all torch profile)");
-    if (background || (record && (pb_call_option(call, "list") || pb_call_option(call, "stop"))) ||
-        (archive && pb_call_option(call, "once")) || (!record && !archive))
+    if (c->way != PB_WAY_SLURM)
         return 0;
-    if (archive)
-        return pb_fail(err, PB_USAGE, "over a cluster it takes --once or --background");
-    if (!ms)
-        return pb_fail(err, PB_USAGE, "over a cluster it takes --duration TIME or --background");
-    *deadline_ms += ms;
-    return 0;
+    return pb_fail(err, PB_USAGE,
+                   "srun ends what is left of its step: use %s, or attach the nodes with --hosts", instead);
 }
 
-static int run_command(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
-                       struct pb_err *err)
+int pb_cluster_each(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,
+                    unsigned more_ms, bool roles, struct pb_err *err)
 {
     _cleanup_(pb_command_line_done) struct pb_command_line w = {0};
     _cleanup_(pb_said_done) struct pb_said_all a = {0};
     enum { LONG_MS = 15000 };
-    unsigned limit = pb_said_limit(call), deadline = limit;
+    unsigned limit = pb_said_limit(call), deadline = limit + more_ms;
     bool failed = false;
 
     if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         return pb_fail(err, PB_USAGE, "over a cluster it prints text or JSON");
-    int r = check_long_command(call, c, &deadline, err);
-    if (r == 0)
-        r = pb_command_line_make(call, NULL, limit, &w, err);
+    if (pb_call_option(call, "watch"))
+        return pb_fail(err, PB_USAGE, "over a cluster it does not take --watch (top and backtrace do)");
+    int r = pb_command_line_make(call, NULL, limit, &w, err);
     if (r < 0)
         return r;
     pid_t clocks = deadline > LONG_MS ? pb_clocks_follow(c) : 0;
@@ -344,7 +320,7 @@ static int run_command(const struct pb_call *call, const struct pb_cluster *c, c
     if (call->format == PB_FORMAT_JSON)
         put_json(&a, call->command->flags & PB_CMD_ROWS);
     else
-        pb_said_put(&a, strcmp(call->command->name, "break") == 0);
+        pb_said_put(&a, roles);
     for (size_t i = 0; i < a.n; i++)
         failed = failed || a.at[i].status != 0;
     return !pb_said_tell(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;
@@ -367,19 +343,6 @@ int pb_cluster_run(const struct pb_call *call, struct pb_err *err)
         r = pb_select(&c, call->ranks, call->nodes, &s, err);
     if (r < 0)
         return r;
-    if (strcmp(call->command->name, "backtrace") == 0)
-        return pb_cluster_backtrace(call, &c, &s, err);
-    if (strcmp(call->command->name, "flamegraph") == 0)
-        return pb_cluster_flamegraph(call, &c, &s, err);
-    if (strcmp(call->command->name, "top") == 0)
-        return pb_cluster_top(call, &c, &s, err);
-    if (strcmp(call->command->name, "query") == 0)
-        return pb_query_over_cluster(call, &c, &s, &c, err);
-    if (strcmp(call->command->name, "export") == 0)
-        return pb_export_over_cluster(call, &c, &s, err);
-    if (strcmp(call->command->name, "show") == 0)
-        return pb_cluster_show(call, &c, &s, err);
-    if (pb_cluster_is_debug(call))
-        return pb_cluster_debug(call, &c, &s, err);
-    return run_command(call, &c, &s, err);
+    return call->command->run_over ? call->command->run_over(call, &c, &s, err)
+                                   : pb_cluster_each(call, &c, &s, 0, false, err);
 }

@@ -7,6 +7,7 @@
 #include "base/procfs.h"
 #include "base/retry.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/stop.h"
 #include "cli/values.h"
 #include "control/identity.h"
@@ -408,6 +409,18 @@ static int run(const struct pb_call *call, struct pb_err *err)
     return r < 0 ? r : 0;
 }
 
+static int run_over(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                    struct pb_err *err)
+{
+    bool background = pb_call_option(call, "background");
+
+    if (background && pb_cluster_check_background(c, "--once", err) < 0)
+        return PB_USAGE;
+    if (!background && !pb_call_option(call, "once"))
+        return pb_fail(err, PB_USAGE, "over a cluster it takes --once or --background");
+    return pb_cluster_each(call, c, s, 0, false, err);
+}
+
 static const struct pb_option options[] = {
     {0, "to", PB_TEXT("DIR"), "the archive (default: PROBING_ARCHIVE, or ~/.local/share/probing/archive)"},
     {0, "once", NULL, "archive what is closed now, and end"},
@@ -443,4 +456,5 @@ const struct pb_command pb_cmd_archive = {
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_CLUSTER,
     .run = run,
+    .run_over = run_over,
 };

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
 #include "cli/values.h"
@@ -349,4 +350,5 @@ const struct pb_command pb_cmd_backtrace = {
     .options = options,
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = pb_backtrace,
+    .run_over = pb_cluster_backtrace,
 };

@@ -2,6 +2,7 @@
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/talk/address.h"
 #include "cli/talk/question.h"
 
@@ -140,4 +141,5 @@ const struct pb_command pb_cmd_break = {
     .max_args = 64,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
     .run = run_break,
+    .run_over = pb_cluster_debug,
 };

@@ -1,6 +1,7 @@
 /* export: a table, or a time range of it, as a file for other programs. */
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/query/query_run.h"
 #include "cli/values.h"
 
@@ -80,8 +81,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     return write_table(call, NULL, NULL, err);
 }
 
-int pb_export_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
-                           const struct pb_selection *selection, struct pb_err *err)
+static int run_over(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *selection,
+                    struct pb_err *err)
 {
     if (pb_call_option(call, "archive"))
         return pb_fail(err, PB_USAGE, "an archive is read without the cluster: probing export --archive DIR");
@@ -116,4 +117,5 @@ const struct pb_command pb_cmd_export = {
     .flags = PB_CMD_CLUSTER | PB_CMD_BYTES | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS |
              PB_CMD_TOGETHER,
     .run = run,
+    .run_over = run_over,
 };

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/profile/profile_from.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/recordings.h"
@@ -352,4 +353,5 @@ const struct pb_command pb_cmd_flamegraph = {
     .max_args = 2,
     .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
+    .run_over = pb_cluster_flamegraph,
 };

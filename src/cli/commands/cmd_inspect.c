@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/query/query_run.h"
 #include "cli/talk/dialog.h"
@@ -337,4 +338,5 @@ const struct pb_command pb_cmd_show = {
     .options = show_options,
     .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_CLUSTER | PB_CMD_LABELS,
     .run = run_show,
+    .run_over = pb_cluster_show,
 };

@@ -1,6 +1,7 @@
 /* query: SQL over everything known of a process, live or ended. */
 #include "base/cleanup.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/query/query_prompt.h"
 #include "cli/query/query_run.h"
 #include "cli/served.h"
@@ -149,6 +150,12 @@ int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c
     return run_with(call, &o, err);
 }
 
+static int run_over(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                    struct pb_err *err)
+{
+    return pb_query_over_cluster(call, c, s, c, err);
+}
+
 static const struct pb_option options[] = {
     {0, "format", PB_CHOICE("FORMAT", "table json jsonl csv tsv markdown parquet arrow"),
      "table, json, jsonl, csv, tsv, markdown, parquet or arrow (its stream)"},
@@ -196,4 +203,5 @@ const struct pb_command pb_cmd_query = {
     .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER |
              PB_CMD_CLUSTER,
     .run = run,
+    .run_over = run_over,
 };

@@ -16,9 +16,26 @@
 #include "base/process.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/recordings.h"
 #include "cli/values.h"
+
+/* A command that runs until Ctrl-C must have an end here, or run in the background on the nodes. */
+static int run_over(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                    struct pb_err *err)
+{
+    bool background = pb_call_option(call, "background");
+    unsigned ms = pb_call_ms(call, "duration");
+
+    if (background && pb_cluster_check_background(c, "--duration", err) < 0)
+        return PB_USAGE;
+    if (background || pb_call_option(call, "list") || pb_call_option(call, "stop"))
+        return pb_cluster_each(call, c, s, 0, false, err);
+    if (!ms)
+        return pb_fail(err, PB_USAGE, "over a cluster it takes --duration TIME or --background");
+    return pb_cluster_each(call, c, s, ms, false, err);
+}
 
 static const struct pb_option options[] = {
     {'d', "duration", PB_TIME(), "how long (default: until the process ends, or Ctrl-C)"},
@@ -206,4 +223,5 @@ const struct pb_command pb_cmd_record = {
     .options = options,
     .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
+    .run_over = run_over,
 };

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/profile_screen.h"
@@ -268,4 +269,5 @@ const struct pb_command pb_cmd_top = {
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
+    .run_over = pb_cluster_top,
 };

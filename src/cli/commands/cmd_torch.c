@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/profile/torch_profile.h"
 #include "cli/query/query_run.h"
 #include "cli/values.h"
@@ -197,6 +198,16 @@ static int run(const struct pb_call *call, struct pb_err *err)
     return r;
 }
 
+static int run_over(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                    struct pb_err *err)
+{
+    if (call->nargs && strcmp(call->args[0], "profile") == 0)
+        return pb_fail(err, PB_USAGE,
+                       "over a cluster there is no torch profile: its ranks are those of one node "
+                       "(-t TARGET --all torch profile)");
+    return pb_cluster_each(call, c, s, 0, false, err);
+}
+
 static const struct pb_option options[] = {
     {0, "interval", PB_TIME(.least = 100, .usual = 1000),
      "between two looks at it on a terminal (default 1s)"},
@@ -233,4 +244,5 @@ const struct pb_command pb_cmd_torch = {
     .max_args = 1,
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
+    .run_over = run_over,
 };

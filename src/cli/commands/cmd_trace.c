@@ -1,6 +1,7 @@
 /* trace: calls of functions of a running program, as rows of python.trace_event. */
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/talk/question.h"
 
 static const char *const column_names[] = {"target", "function", "calls", "errors", "mean_ms"};
@@ -55,4 +56,5 @@ const struct pb_command pb_cmd_trace = {
     .max_args = 64,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
     .run = run_trace,
+    .run_over = pb_cluster_debug,
 };

@@ -1,6 +1,7 @@
 /* watch: changes of variables of a running program, as rows of python.variables. */
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/cluster/job.h"
 #include "cli/talk/question.h"
 
 static const char *const column_names[] = {"target", "variable", "file", "line", "changes"};
@@ -45,4 +46,5 @@ const struct pb_command pb_cmd_watch = {
     .max_args = 64,
     .flags = PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
     .run = run_watch,
+    .run_over = pb_cluster_debug,
 };

@@ -26,10 +26,6 @@ struct pb_query_options {
 int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
                           const struct pb_selection *selection, struct pb_cluster *renew, struct pb_err *err);
 
-/* The export command likewise (cmd_export.c). */
-int pb_export_over_cluster(const struct pb_call *call, const struct pb_cluster *c,
-                           const struct pb_selection *selection, struct pb_err *err);
-
 /* The format of a file by the ending of its name; csv where that is unknown. */
 enum pb_query_format pb_query_format_of(const char *path);
 
