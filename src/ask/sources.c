@@ -187,7 +187,7 @@ static int open_dead(const struct pb_ask *ask, const struct pb_target *target, s
     const struct pb_run_info *left = pb_runs_find_dead(&runs, &id);
     if (left) {
         pb_run_get(left, "rank", rank, sizeof(rank));
-        s->rank = rank[0] ? atoi(rank) : -1;
+        s->rank = pb_rank_parse(rank);
         r = open_recordings(&s->live, left->id.start_time, left->uid, err);
         *ret = r < 0 ? r : pb_run_open_arena(left, err);
         return *ret < 0 && *ret != -ENOENT ? *ret : 0;
@@ -217,7 +217,7 @@ static int open_live_recordings(struct pb_live_source *live, struct pb_err *err)
 /* A source with nothing but its live tables. */
 static struct pb_sql_source bare_source(const struct pb_ask *ask, const struct pb_target *target)
 {
-    struct pb_sql_source s = {.rank = pb_label_rank(target->label),
+    struct pb_sql_source s = {.rank = pb_target_rank(target),
                               .live = {.pid = target->pid,
                                        .dead = target->dead,
                                        .arena_fd = -1,
@@ -229,6 +229,7 @@ static struct pb_sql_source bare_source(const struct pb_ask *ask, const struct p
                                        .redact = words_of}};
 
     snprintf(s.live.label, sizeof(s.live.label), "%s", target->label);
+    s.live.ranked = target->labelled_by == PB_LABEL_BY_RANK;
     return s;
 }
 

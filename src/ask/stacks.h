@@ -96,6 +96,8 @@ struct pb_stacks {
     pid_t pid;
     struct pb_stacks_about about;
     char label[PB_LABEL_MAX];
+    enum pb_label_by labelled_by;
+    int32_t rank; /* -1: none */
     char command[256];
     struct pb_source source;
     struct pb_py *py;                /* NULL: no Python in it */

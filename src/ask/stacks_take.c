@@ -86,9 +86,12 @@ int pb_stacks_open(const struct pb_ask *ask, const struct pb_target *target,
     struct pb_stacks s = {.pid = target->pid};
     char words[PB_REDACT_SIZE];
 
-    snprintf(s.label, sizeof(s.label), "%s", target->label);
+    struct pb_target labelled = *target;
     if (target->unlabelled)
-        pb_target_label(target->pid, s.label, sizeof(s.label));
+        pb_target_label(&labelled);
+    memcpy(s.label, labelled.label, sizeof(s.label));
+    s.labelled_by = labelled.labelled_by;
+    s.rank = pb_target_rank(&labelled);
     int r = open_source(target, &s, err);
     if (r < 0)
         return r;

@@ -35,27 +35,53 @@ void pb_targets_done(struct pb_targets *targets)
     *targets = (struct pb_targets){0};
 }
 
-void pb_target_label(pid_t pid, char *ret, size_t size)
+int32_t pb_rank_parse(const char *text)
+{
+    char *end;
+    long rank = strtol(text, &end, 10);
+
+    return *text >= '0' && *text <= '9' && !*end && rank <= INT32_MAX ? (int32_t)rank : -1;
+}
+
+int32_t pb_target_rank(const struct pb_target *t)
+{
+    return t->labelled_by == PB_LABEL_BY_RANK ? t->rank : -1;
+}
+
+/* text: as the environment has it, a number or not. */
+static void label_by_rank(struct pb_target *t, const char *text)
+{
+    t->labelled_by = PB_LABEL_BY_RANK;
+    t->rank = pb_rank_parse(text);
+    snprintf(t->label, sizeof(t->label), "rank %.*s", PB_LABEL_MAX - 6, text);
+    pb_text_clean(t->label);
+}
+
+void pb_target_set_rank(struct pb_target *t, int32_t rank)
+{
+    t->labelled_by = PB_LABEL_BY_RANK;
+    t->rank = rank;
+    snprintf(t->label, sizeof(t->label), "rank %d", rank);
+}
+
+static void label_by_pid(struct pb_target *t)
+{
+    t->labelled_by = PB_LABEL_BY_PID;
+    snprintf(t->label, sizeof(t->label), "pid %d", (int)t->pid);
+}
+
+void pb_target_label(struct pb_target *t)
 {
     _cleanup_free_ char *environment = NULL;
     struct pb_identity id;
     size_t len;
 
-    snprintf(ret, size, "pid %d", (int)pid);
-    if (pb_proc_slurp(pb_proc_living(pid), "environ", &environment, &len) < 0)
+    label_by_pid(t);
+    if (pb_proc_slurp(pb_proc_living(t->pid), "environ", &environment, &len) < 0)
         return;
     pb_identity_read(environment, len, &id);
     if (id.value[PB_ID_RANK][0])
-        snprintf(ret, size, "rank %s", id.value[PB_ID_RANK]);
-    pb_text_clean(ret);
-}
-
-int32_t pb_label_rank(const char *label)
-{
-    int32_t rank;
-    char end;
-
-    return sscanf(label, "rank %" SCNd32 "%c", &rank, &end) == 1 && rank >= 0 ? rank : -1;
+        label_by_rank(t, id.value[PB_ID_RANK]);
 }
 
 static int add_target(struct pb_targets *targets, pid_t pid)
@@ -66,7 +92,7 @@ static int add_target(struct pb_targets *targets, pid_t pid)
     targets->at = more;
     struct pb_target *t = &targets->at[targets->n++];
     *t = (struct pb_target){.pid = pid};
-    snprintf(t->label, sizeof(t->label), "pid %d", (int)pid);
+    label_by_pid(t);
     return 0;
 }
 
@@ -76,7 +102,7 @@ static int add_labelled(struct pb_targets *targets, pid_t pid)
     int r = add_target(targets, pid);
 
     if (r == 0)
-        pb_target_label(pid, targets->at[targets->n - 1].label, PB_LABEL_MAX);
+        pb_target_label(&targets->at[targets->n - 1]);
     return r;
 }
 
@@ -98,7 +124,7 @@ static bool is_python(pid_t pid)
 /* What the child has found of one target. */
 struct description {
     bool python;
-    char label[PB_LABEL_MAX];
+    struct pb_target target; /* with its label */
 };
 
 static int describe_one(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
@@ -109,7 +135,8 @@ static int describe_one(const struct pb_ask *ask, void *arg, size_t i, struct pb
     if (!d)
         return -ENOSPC;
     d->python = is_python(targets->at[i].pid);
-    pb_target_label(targets->at[i].pid, d->label, sizeof(d->label));
+    d->target = targets->at[i];
+    pb_target_label(&d->target);
     *ret = d;
     return 0;
 }
@@ -129,7 +156,7 @@ static int keep_python(const struct pb_ask *ask, struct pb_targets *targets, boo
     for (size_t i = 0; r == 0 && i < targets->n; i++) {
         const struct description *d = each.at[i].answer;
         if (d)
-            memcpy(targets->at[i].label, d->label, sizeof(d->label));
+            targets->at[i] = d->target;
         if (!d || d->python)
             targets->at[kept++] = targets->at[i];
     }
@@ -150,7 +177,7 @@ void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets)
                            .limit_ms = ONE_LIMIT_MS,
                            .room_size = 2 * sizeof(struct description)};
     if (pb_each_run(ask, &each) == 0 && each.at[0].answer)
-        memcpy(targets->at[0].label, ((struct description *)each.at[0].answer)->label, PB_LABEL_MAX);
+        targets->at[0] = ((struct description *)each.at[0].answer)->target;
     targets->at[0].unlabelled = false;
     pb_each_done(&each);
 }
@@ -341,9 +368,7 @@ static int add_dead(struct pb_targets *ret, const struct pb_run_id *id)
     t->dead = true;
     t->start_time = id->start_time;
     t->program = id->program;
-    /* The pid may belong to another process by now: its environment is not read. */
-    snprintf(t->label, sizeof(t->label), "pid %d", (int)id->pid);
-    return 0;
+    return 0; /* labelled by pid: that may be another process's by now, so no environment is read */
 }
 
 static int refuse_dead(const struct pb_run_id *id, struct pb_err *err)
@@ -501,7 +526,7 @@ int pb_targets_probed(const struct pb_ask *ask, struct pb_targets *ret, struct p
             continue;
         r = add_target(&found, p->pid);
         if (r == 0 && p->rank[0])
-            snprintf(found.at[found.n - 1].label, PB_LABEL_MAX, "rank %.16s", p->rank);
+            label_by_rank(&found.at[found.n - 1], p->rank);
     }
     if (r < 0) {
         pb_targets_done(&found);

@@ -13,15 +13,19 @@ struct pb_run_id;
 
 #define PB_LABEL_MAX 32
 
+enum pb_label_by { PB_LABEL_BY_PID, PB_LABEL_BY_RANK, PB_LABEL_BY_NAME };
+
 struct pb_target {
     pid_t pid;
-    char label[PB_LABEL_MAX]; /* "rank 3", or "pid 4711" where there is no rank */
-    bool unlabelled;          /* the rank was not read yet: pb_targets_label, or pb_target_label in a child */
-    bool dead;                /* the process has ended; its run is left */
-    uint64_t start_time;      /* if dead: start time of the process, since pids are reused; 0: any */
-    unsigned program;         /* if dead: which of its programs, as in struct pb_run_id */
-    const char *core;         /* a core file; NULL: a process */
-    const char *root;         /* for a core: root of its files; NULL: "/" */
+    char label[PB_LABEL_MAX]; /* for people: "rank 3", or "pid 4711" where there is no rank */
+    enum pb_label_by labelled_by;
+    int32_t rank;        /* by its rank: the number; -1: it is not written as one */
+    bool unlabelled;     /* the rank was not read yet: pb_targets_label, or pb_target_label in a child */
+    bool dead;           /* the process has ended; its run is left */
+    uint64_t start_time; /* if dead: start time of the process, since pids are reused; 0: any */
+    unsigned program;    /* if dead: which of its programs, as in struct pb_run_id */
+    const char *core;    /* a core file; NULL: a process */
+    const char *root;    /* for a core: root of its files; NULL: "/" */
 };
 
 struct pb_targets {
@@ -49,7 +53,11 @@ int pb_targets_probed(const struct pb_ask *ask, struct pb_targets *ret, struct p
  * the question may start anyway). */
 void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets);
 
-/* "rank 3" or "pid 4711". */
-void pb_target_label(pid_t pid, char *ret, size_t size);
-/* The rank that a label names; -1: none. */
-int32_t pb_label_rank(const char *label);
+/* Labels it by the rank in its environment, or else by its pid. */
+void pb_target_label(struct pb_target *t);
+/* Labels it by this rank. */
+void pb_target_set_rank(struct pb_target *t, int32_t rank);
+/* The number of its rank; -1: it has none. */
+int32_t pb_target_rank(const struct pb_target *t);
+/* A rank as it is written in an environment; -1: that is no number. */
+int32_t pb_rank_parse(const char *text);

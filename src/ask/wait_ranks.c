@@ -52,7 +52,7 @@ static bool find_rank(const struct pb_stacks_answer *a, struct rank *ret)
     struct pb_stacks *s = (struct pb_stacks *)a->stacks;
     if (a->result < 0 || !s || s->waits.n != s->n)
         return false;
-    ret->number = pb_label_rank(s->label);
+    ret->number = s->rank;
     if (ret->number < 0)
         return false;
     ret->stacks = s;

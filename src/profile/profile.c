@@ -2,6 +2,7 @@
 #include "profile/profile.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -424,6 +425,17 @@ struct pb_profile_thread pb_profile_thread_at(const struct pb_profile *p, uint32
     const struct thread *t = &p->threads[thread];
     return (struct pb_profile_thread){t->pid, t->tid,   p->texts.at[t->name], p->texts.at[t->process],
                                       t->ran, t->hidden};
+}
+
+int32_t pb_profile_thread_rank(const struct pb_profile *p, uint32_t thread)
+{
+    int32_t rank;
+    char end;
+
+    return sscanf(pb_profile_thread_at(p, thread).process, "rank %" SCNd32 "%c", &rank, &end) == 1 &&
+                   rank >= 0
+               ? rank
+               : -1;
 }
 
 struct pb_count pb_profile_count_at(const struct pb_profile *p, size_t i)

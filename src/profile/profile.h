@@ -51,7 +51,7 @@ struct pb_node {
 struct pb_profile_thread {
     pid_t pid, tid;
     const char *name;    /* "" where nobody gave one */
-    const char *process; /* "rank 3", "pid 4711" */
+    const char *process; /* label of its target: "rank 3", "pid 4711" */
     bool ran;            /* it was on a CPU at some time between two of its samples */
     bool hidden;         /* writers leave it out */
 };
@@ -155,6 +155,8 @@ struct pb_profile_function pb_profile_function_at(const struct pb_profile *p, ui
 struct pb_profile_frame pb_profile_frame_at(const struct pb_profile *p, uint32_t frame);
 struct pb_node pb_profile_node_at(const struct pb_profile *p, uint32_t node);
 struct pb_profile_thread pb_profile_thread_at(const struct pb_profile *p, uint32_t thread);
+/* The rank that its process is labelled by: profiles, also stored ones, have the label only. -1: none. */
+int32_t pb_profile_thread_rank(const struct pb_profile *p, uint32_t thread);
 struct pb_count pb_profile_count_at(const struct pb_profile *p, size_t i);
 struct pb_profile_span pb_profile_span_at(const struct pb_profile *p,
                                           size_t i); /* by start within a thread */

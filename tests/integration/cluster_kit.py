@@ -114,9 +114,14 @@ def attach(name, job, *words, expect=0, services=None):
     return done
 
 
+def ranks_in(ranges):
+    """[[0, 2], [5, 5]]: 0, 1, 2, 5."""
+    return [rank for first, last in ranges for rank in range(first, last + 1)]
+
+
 def stacks(name, *words, expect=0):
     """The classes of backtrace --json: (function on top, ranks), the rarest first."""
     done = jobs.probe("-t", f"cluster:{name}", "backtrace", "--json", *words)
     assert done.returncode == expect, done.stderr
     answer = json.loads(done.stdout)
-    return [(one["frames"][0]["function"], one["ranks"]) for one in answer["classes"]], answer, done.stderr
+    return [(one["frames"][0]["function"], ranks_in(one["ranks"])) for one in answer["classes"]], answer, done.stderr

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import cluster_kit
 import jobs
 import pytest
 import slurm_kit
@@ -25,7 +26,8 @@ def job(slurm):
 def stacks(slurm, target, *words):
     done = slurm.probe("-t", target, "backtrace", "--json", *words)
     answer = json.loads(done.stdout)
-    return done, answer, {one["frames"][0]["function"]: one["ranks"] for one in answer["classes"]}
+    return done, answer, {one["frames"][0]["function"]: cluster_kit.ranks_in(one["ranks"])
+                          for one in answer["classes"]}
 
 
 def test_slurm_finds_the_odd_rank(slurm, job):

@@ -108,7 +108,7 @@ def test_the_odd_actor_is_found(cluster):
         for one in json.loads(done.stdout)["classes"]:
             for frame in one["frames"]:
                 if "all_reduce" in frame["function"] or "load_batch" in frame["function"]:
-                    found[frame["function"].split(".")[-1]] = one["ranks"]
+                    found[frame["function"].split(".")[-1]] = cluster_kit.ranks_in(one["ranks"])
         return found
     jobs.wait_until(lambda: tops() == {"load_batch": [3], "all_reduce": [0, 1, 2]}, 120, what="the actors' work")
 

@@ -47,6 +47,7 @@ def shape(text):
     """JSON without its values, each shape of an element once."""
     json.loads(text)
     text = re.sub(r'"waits_for": (?:\{[^{}]*\}|null)', '"waits_for": 0', text)  # a thread may go on meanwhile
+    text = re.sub(r'"still": \[(?:\[[^\]]*\](?:, )?)*\]', '"still": 0', text)  # some ranks, or none
     text = VALUE.sub(lambda match: match[0] if match[2] else "_", text)
     whole = {}
     while inner := re.search(r"[\[{][^\[\]{}]*[\]}]", text):

@@ -101,7 +101,7 @@ static void end_target(pid_t pid)
 static struct pb_target target_of(pid_t pid)
 {
     struct pb_target t = {.pid = pid};
-    pb_target_label(pid, t.label, sizeof(t.label));
+    pb_target_label(&t);
     return t;
 }
 

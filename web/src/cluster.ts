@@ -3,7 +3,7 @@
 import type { Frame, Merged, Native, Process, Thread, Unread } from "./api";
 
 interface ClusterFrame { kind: "python" | "native"; function: string | null; file: string | null; module?: string | null; line: number | null }
-interface Class { threads: number; ranks: number[]; role: string | null; frames: ClusterFrame[] }
+interface Class { threads: number; ranks: [number, number][]; role: string | null; frames: ClusterFrame[] }
 export interface ClusterStacks { asked: number; answered: number; ms: number; nodes: { node: string; state: string; why: string | null }[]; failed: { rank: number; why: string | null }[]; classes: Class[] }
 
 export function is_cluster(target: string): boolean { return /^cluster(:|$)/.test(target); }
@@ -30,11 +30,12 @@ export function processes_of(answer: ClusterStacks): (Process | Unread)[] {
   const of = new Map<number, Process>(), unread: Unread[] = answer.failed.map((f) => ({ pid: f.rank, label: `rank ${f.rank}`, error: f.why ?? "not read" }));
   answer.classes.forEach((c, i) => {
     const thread = thread_of(c, -1 - i);
-    for (const rank of c.ranks) {
-      let p = of.get(rank);
-      if (!p) of.set(rank, (p = { pid: rank, label: `rank ${rank}`, command: "", python: null, verdict: null, notes: [], threads: [] }));
-      p.threads.push(thread);
-    }
+    for (const [first, last] of c.ranks)
+      for (let rank = first; rank <= last; rank++) {
+        let p = of.get(rank);
+        if (!p) of.set(rank, (p = { pid: rank, label: `rank ${rank}`, command: "", python: null, verdict: null, notes: [], threads: [] }));
+        p.threads.push(thread);
+      }
   });
   for (const n of answer.nodes) if (n.state !== "answered") unread.push({ pid: -1, label: n.node, error: `${n.state}${n.why ? `: ${n.why}` : ""}` });
   return [...[...of.values()].sort((a, b) => a.pid - b.pid), ...unread];

@@ -103,7 +103,7 @@ int pb_answer_profile(const struct pb_answering *a, struct pb_err *err)
         return pb_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         targets[i] = (struct pb_target){.pid = a->members->at[i].pid};
-        snprintf(targets[i].label, PB_LABEL_MAX, "rank %d", a->members->at[i].rank);
+        pb_target_set_rank(&targets[i], a->members->at[i].rank);
     }
     pb_answer_ranks(a);
     return n ? sample(a, &(struct pb_targets){.at = targets, .n = n}, err) : 0;

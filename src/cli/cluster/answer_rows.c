@@ -34,7 +34,7 @@ int pb_answer_rows(const struct pb_answering *a, struct pb_err *err)
     }
     for (size_t i = 0; i < n; i++) {
         targets[i] = (struct pb_target){.pid = a->members->at[i].pid};
-        snprintf(targets[i].label, PB_LABEL_MAX, "rank %d", a->members->at[i].rank);
+        pb_target_set_rank(&targets[i], a->members->at[i].rank);
     }
     pb_answer_ranks(a);
     struct pb_rows_request request = {.statements = a->question->words + 1, .n = a->question->nwords - 1};

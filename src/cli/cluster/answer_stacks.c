@@ -55,7 +55,7 @@ static int taking_init(struct taking *t, const struct pb_answering *a)
     t->targets.n = n;
     for (size_t i = 0; i < n; i++) {
         t->targets.at[i] = (struct pb_target){.pid = a->members->at[i].pid};
-        snprintf(t->targets.at[i].label, PB_LABEL_MAX, "rank %d", a->members->at[i].rank);
+        pb_target_set_rank(&t->targets.at[i], a->members->at[i].rank);
     }
     return 0;
 }

@@ -204,15 +204,20 @@ static bool put_said(const struct merging *m, bool failed, bool *in)
     return any;
 }
 
-static void put_json_ranks(struct pb_json_writer *w, const char *name, const bool *in, size_t n)
+/* The ranks of the class that stand still, as ranges. */
+static void put_json_still(struct pb_json_writer *w, const struct merging *m, const bool *still)
 {
-    pb_json_open(w, name, '[');
-    for (size_t i = 0; i < n; i++)
-        if (in[i])
-            pb_json_put_number(w, NULL, "%zu", i);
+    pb_json_open(w, "still", '[');
+    for (size_t i = 0, last; i < m->n; i = last + 1) {
+        for (last = i; still[i] && last + 1 < m->n && still[last + 1];)
+            last++;
+        if (still[i])
+            pb_stacks_put_range(w, (uint32_t)i, (uint32_t)last);
+    }
     pb_json_close(w);
 }
 
+/* As of processes of one node, and what their ranks have in common. */
 static void put_json_class(struct pb_json_writer *w, const struct merging *m, const struct pb_set_stack *s,
                            bool *in, bool *still)
 {
@@ -222,28 +227,10 @@ static void put_json_class(struct pb_json_writer *w, const struct merging *m, co
     mark_ranks(m, s, in, still, &n, &nstill);
     pb_cluster_common_role(m->c, in, m->n, role, sizeof(role));
     pb_json_open(w, NULL, '{');
-    pb_json_put_number(w, "threads", "%" PRIu64, s->threads);
-    put_json_ranks(w, "ranks", in, m->n);
     pb_json_put_text(w, "role", role[0] ? role : NULL);
     if (m->rounds > 1)
-        put_json_ranks(w, "still", still, m->n);
-    pb_json_open(w, "frames", '[');
-    for (uint32_t i = 0; i < s->nframes; i++) {
-        struct pb_set_frame f;
-        pb_stackset_frame(m->set, s->frames[i], &f);
-        pb_json_open(w, NULL, '{');
-        pb_json_put_text(w, "kind", f.native ? "native" : "python");
-        pb_json_put_text(w, "function", f.function);
-        pb_json_put_text(w, "file", f.file);
-        if (f.native)
-            pb_json_put_text(w, "module", f.module);
-        if (f.line)
-            pb_json_put_number(w, "line", "%u", f.line);
-        else
-            pb_json_put_null(w, "line");
-        pb_json_close(w);
-    }
-    pb_json_close(w);
+        put_json_still(w, m, still);
+    pb_stacks_put_set_stack(w, m->set, s);
     pb_json_close(w);
 }
 

@@ -243,7 +243,7 @@ static int print_merged(const struct pb_call *call, const struct plan *p, const 
     if (r == 0 && pb_call_option(call, "no-lines"))
         pb_stackset_drop_lines(merged);
     for (size_t i = 0; r == 0 && i < n; i++)
-        r = pb_stackset_add(merged, set->shown[i], pb_label_rank(set->shown[i]->label));
+        r = pb_stackset_add(merged, set->shown[i], set->shown[i]->rank);
     if (r == 0 && p->json)
         pb_stacks_print_merged_json(merged, set->failures, set->nfailures);
     else if (r == 0)

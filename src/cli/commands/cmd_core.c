@@ -28,6 +28,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
         return pb_fail(err, PB_USAGE,
                        "a core file has a backtrace, but no '%s' (probing core FILE backtrace)",
                        call->args[1]);
+    target.labelled_by = PB_LABEL_BY_NAME;
     snprintf(target.label, sizeof(target.label), "%s", slash ? slash + 1 : call->args[0]);
     backtrace.targets = (struct pb_targets){.at = &target, .n = 1};
     return pb_backtrace(&backtrace, err);

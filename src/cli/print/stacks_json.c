@@ -276,16 +276,16 @@ void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
 
 /* --- merged --- */
 
-static void put_ranks(struct pb_json_writer *w, const struct pb_set_stack *s)
+void pb_stacks_put_range(struct pb_json_writer *w, uint32_t first, uint32_t last)
 {
-    pb_json_open(w, "ranks", '[');
-    for (size_t i = 0; i < s->nranks; i++) {
-        pb_json_open(w, NULL, '[');
-        pb_json_put_number(w, NULL, "%" PRIu32, s->ranks[i].first);
-        pb_json_put_number(w, NULL, "%" PRIu32, s->ranks[i].last);
-        pb_json_close(w);
-    }
+    pb_json_open(w, NULL, '[');
+    pb_json_put_number(w, NULL, "%" PRIu32, first);
+    pb_json_put_number(w, NULL, "%" PRIu32, last);
     pb_json_close(w);
+}
+
+static void put_members(struct pb_json_writer *w, const struct pb_set_stack *s)
+{
     pb_json_open(w, "members", '[');
     for (size_t i = 0; i < s->nmembers; i++) {
         pb_json_open(w, NULL, '{');
@@ -297,21 +297,21 @@ static void put_ranks(struct pb_json_writer *w, const struct pb_set_stack *s)
     pb_json_close(w);
 }
 
-static void put_set_stack(struct pb_json_writer *w, struct pb_stackset *set, size_t number)
+void pb_stacks_put_set_stack(struct pb_json_writer *w, struct pb_stackset *set, const struct pb_set_stack *s)
 {
-    struct pb_set_stack s;
     struct pb_set_frame f;
 
-    pb_stackset_stack(set, number, &s);
-    pb_json_line(w, 2);
-    pb_json_open(w, NULL, '{');
-    pb_json_put_number(w, "threads", "%" PRIu64, s.threads);
-    pb_json_put_number(w, "processes", "%" PRIu64, s.processes);
-    pb_json_put_bool(w, "apart", s.apart);
-    put_ranks(w, &s);
+    pb_json_put_number(w, "threads", "%" PRIu64, s->threads);
+    pb_json_put_number(w, "processes", "%" PRIu64, s->processes);
+    pb_json_put_bool(w, "apart", s->apart);
+    pb_json_open(w, "ranks", '[');
+    for (size_t i = 0; i < s->nranks; i++)
+        pb_stacks_put_range(w, s->ranks[i].first, s->ranks[i].last);
+    pb_json_close(w);
+    put_members(w, s);
     pb_json_open(w, "frames", '[');
-    for (uint32_t i = 0; i < s.nframes; i++) {
-        pb_stackset_frame(set, s.frames[i], &f);
+    for (uint32_t i = 0; i < s->nframes; i++) {
+        pb_stackset_frame(set, s->frames[i], &f);
         pb_json_line(w, 4);
         pb_json_open(w, NULL, '{');
         pb_json_put_text(w, "kind", f.native ? "native" : "python");
@@ -322,7 +322,6 @@ static void put_set_stack(struct pb_json_writer *w, struct pb_stackset *set, siz
         pb_json_close(w);
     }
     pb_json_close(w);
-    pb_json_close(w);
 }
 
 void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks_failure *failures,
@@ -332,7 +331,13 @@ void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks
     size_t n = pb_stackset_n(set);
 
     pb_json_open(&w, NULL, '[');
-    for (size_t i = 0; i < n; i++)
-        put_set_stack(&w, set, i);
+    for (size_t i = 0; i < n; i++) {
+        struct pb_set_stack one;
+        pb_stackset_stack(set, i, &one);
+        pb_json_line(&w, 2);
+        pb_json_open(&w, NULL, '{');
+        pb_stacks_put_set_stack(&w, set, &one);
+        pb_json_close(&w);
+    }
     put_failures(&w, failures, nfailures);
 }

@@ -29,6 +29,10 @@ void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
 /* The same of the set: an object a stack, the rarest first. */
 void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks_failure *failures,
                                  size_t nfailures);
+/* The members of the object of one stack, with its ranks as ranges: [[0, 2], [5, 5]]. */
+struct pb_json_writer;
+void pb_stacks_put_set_stack(struct pb_json_writer *w, struct pb_stackset *set, const struct pb_set_stack *s);
+void pb_stacks_put_range(struct pb_json_writer *w, uint32_t first, uint32_t last);
 /* Prints the set, preceded by what each process waits for. */
 void pb_stacks_print_merged(struct pb_stackset *set, const struct pb_stacks *const *all, size_t n);
 /* The frames of one stack of a set, a line each. */

@@ -304,7 +304,7 @@ static void put_process(const struct pb_stacks *s)
     for (size_t i = 0; i < s->n; i++)
         python += s->threads[i].python;
     printf("%s%sprocess %d%s", tint(PB_BOLD), s->about.core ? "core of " : "", (int)s->pid, tint(PB_PLAIN));
-    if (strncmp(s->label, "pid ", 4) != 0)
+    if (s->labelled_by != PB_LABEL_BY_PID)
         pb_put_between(stdout, " (", s->label, ")");
     fputs(": ", stdout);
     put_text(s->command, -1);

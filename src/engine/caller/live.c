@@ -303,10 +303,8 @@ static int read_columns(struct pb_table *t, const struct pb_live_source *source,
 
 void pb_live_name(const struct pb_live_source *source, char *ret, size_t size)
 {
-    bool ranked = strncmp(source->label, "rank", 4) == 0;
-
-    snprintf(ret, size, ranked ? "%s (process %d)" : "%sprocess %d", ranked ? source->label : "",
-             (int)source->pid);
+    snprintf(ret, size, source->ranked ? "%s (process %d)" : "%sprocess %d",
+             source->ranked ? source->label : "", (int)source->pid);
 }
 
 #define S_ID(id, ...) S_##id,

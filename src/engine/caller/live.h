@@ -32,6 +32,7 @@ struct pb_live_source {
     unsigned nmore;
     bool dead;
     char label[32];     /* name for people: "rank 3", "pid 4711" */
+    bool ranked;        /* that is its rank */
     const char *broken; /* why its recorded tables cannot be read; NULL: they can, or there are none */
     /* Failures of all sources so far, for probing.sources; `number` is that of this source. */
     const struct pb_live_failure *failures;
