@@ -16,8 +16,8 @@ list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)
 file(GLOB agent_python CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/probing/*.py)
 set(agent_embedded ${CMAKE_BINARY_DIR}/embedded/agent_python_part.h)
 add_custom_command(OUTPUT ${agent_embedded}
-    COMMAND ${CMAKE_COMMAND} -D FROM=${CMAKE_SOURCE_DIR}/python/probing -D TO=${agent_embedded} -P ${CMAKE_SOURCE_DIR}/cmake/embed_python.cmake
-    DEPENDS ${agent_python} ${CMAKE_SOURCE_DIR}/cmake/embed_python.cmake
+    COMMAND ${CMAKE_COMMAND} -D FROM=${CMAKE_SOURCE_DIR}/python/probing -D ENDING=py -D TO=${agent_embedded} -P ${CMAKE_SOURCE_DIR}/cmake/embed_folder.cmake
+    DEPENDS ${agent_python} ${CMAKE_SOURCE_DIR}/cmake/embed_folder.cmake
     COMMENT "Embedding the agent's Python part")
 add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 

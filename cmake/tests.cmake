@@ -12,7 +12,7 @@ target_link_libraries(pb_line PUBLIC pb_print)
 
 function(pb_test_program name source group folder)
     add_executable(${name} EXCLUDE_FROM_ALL ${source})
-    target_link_libraries(${name} PRIVATE pb_line pb_serve pb_agent pb_cluster pb_ask pb_engine pb_profile pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
+    target_link_libraries(${name} PRIVATE pb_line pb_serve pb_agent pb_cluster pb_diagnose pb_ask pb_engine pb_profile pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
     add_dependencies(${group} ${name})
 endfunction()

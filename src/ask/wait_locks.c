@@ -2,7 +2,7 @@
  *
  * The lock is known: the kernel has the address that the thread sleeps at, and the lock is on the stack of
  * its innermost frame. An RLock names its holder; a plain Lock does not, so the holder is inferred: the only
- * thread with an open `with` block of the lock. Where no thread or several have one, the holder is
+ * sleeping thread with an open `with` block of the lock. Where no thread or several have one, the holder is
  * unknown. */
 #include "ask/stacks.h"
 #include "ask/waits.h"
@@ -25,7 +25,7 @@ struct entered {
 
 struct suspect {
     const struct pb_shown_thread *t;
-    struct pb_py_lock lock;
+    struct pb_py_lock lock; /* that it waits for; addr 0: for none */
     struct entered entered[LOCKS_OF_THREAD];
     size_t nentered;
     int holder;     /* index of a suspect; -1: none */
@@ -109,8 +109,7 @@ static void find_all_entered(struct pb_stacks *s, struct suspect *x)
     }
 }
 
-/* Only waiting threads can close a circle: others are not searched. Two threads inside one lock would be a
- * contradiction: then nothing is known. */
+/* Two threads inside one lock would be a contradiction: then nothing is known. */
 static void find_holder(const struct suspect *all, int n, struct suspect *x)
 {
     x->holder = -1;
@@ -129,6 +128,21 @@ static void find_holder(const struct suspect *all, int n, struct suspect *x)
     }
 }
 
+/* Threads that wait for no lock may hold one. Returns the new number of suspects. */
+static int add_holders(struct pb_stacks *s, struct suspect *all, int n)
+{
+    int waiting = n;
+
+    for (size_t i = 0; waiting && i < s->n && n < SUSPECTS_MAX; i++) {
+        bool known = false;
+        for (int k = 0; k < waiting; k++)
+            known |= all[k].t == &s->threads[i];
+        if (!known && s->threads[i].python && s->threads[i].nframes)
+            all[n++] = (struct suspect){.t = &s->threads[i]};
+    }
+    return n;
+}
+
 void pb_wait_python_locks(struct pb_stacks *s, struct pb_waits *w)
 {
     int n = 0;
@@ -143,9 +157,13 @@ void pb_wait_python_locks(struct pb_stacks *s, struct pb_waits *w)
         if (is_suspect(s, &s->threads[i]) && find_wanted(s, &all[n]))
             n++;
     }
+    int waiting = n;
+    n = all ? add_holders(s, all, n) : 0;
+    /* A frame of a thread that runs may be gone meanwhile: only those that slept are searched. */
     for (int i = 0; i < n; i++)
-        find_all_entered(s, &all[i]);
-    for (int i = 0; i < n; i++) {
+        if (all[i].t->off_cpu)
+            find_all_entered(s, &all[i]);
+    for (int i = 0; i < waiting; i++) {
         struct pb_wait *wait = &w->at[all[i].t - s->threads];
         find_holder(all, n, &all[i]);
         wait->kind = PB_WAIT_PYTHON_LOCK;

@@ -19,6 +19,7 @@
 #define PB_FAILED          (-10001) /* failed, and the error was printed already */
 #define PB_PARTIAL         (-10002) /* the same: a part of a cluster did not answer: exit status 3 */
 #define PB_NOTHING         (-10003) /* there is nothing of what was to be ended */
+#define PB_FOUND           (-10004) /* diagnose has found something and said it: exit status 10 */
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
 #define PB_ARGS_MAX        1024                /* launch: arguments of the program that it starts */
 #define PB_OPTS_MAX        24
@@ -63,6 +64,7 @@ enum pb_command_flags {
     PB_CMD_CLUSTER = 512,   /* works on the ranks of a cluster: -t cluster */
     PB_CMD_LABELS = 128,    /* the command reads the target's rank itself, or does not show it */
     PB_CMD_BYTES = 1024,    /* prints bytes of a program, or for one: they go into a pipe as they are */
+    PB_CMD_JOB = 4096,      /* all processes that -t names are one target */
     PB_CMD_SERVED = 2048    /* with MAY_TARGET: of -t HOST:PORT it is about the process of the service */
 };
 

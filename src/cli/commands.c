@@ -9,6 +9,7 @@
 
 /* In the order in which help lists them. */
 #define COMMANDS(X)                                                                                          \
+    X(diagnose)                                                                                              \
     X(list)                                                                                                  \
     X(now)                                                                                                   \
     X(backtrace)                                                                                             \

@@ -1,5 +1,5 @@
 /* main: parses the command line, resolves the targets, runs the command, and turns its result into an exit
- * status: 0, 1 (failed), 2 (called wrongly), 3 (a part of a cluster did not answer), 128 + n (stopped by
+ * status: 0, 1 (failed), 2 (called wrongly), 3 (a part did not answer), 10 (diagnose found something), 128 + n (stopped by
  * signal n). Errors go to stderr as "probing: what: why (what to do)". */
 #include "ask/targets.h"
 #include "base/children.h"
@@ -22,14 +22,18 @@ static int print_error(const char *what, int r, const struct pb_err *err)
 {
     if (r >= 0)
         return 0;
-    if (r != PB_FAILED && r != PB_PARTIAL) {
+    if (r != PB_FAILED && r != PB_PARTIAL && r != PB_FOUND) {
         fflush(stdout);
         fprintf(stderr, PB_ERR_LEADS "%s%s", what ? what : "", what ? ": " : "");
         pb_put_sentence(stderr, pb_err_text(err, r));
     }
     if (r < PB_STOPPED(0))
         return 128 + (PB_STOPPED(0) - r);
-    return r == PB_USAGE ? PB_EXIT_USAGE : r == PB_PARTIAL ? 3 : r == PB_NOTHING ? PB_EXIT_NOTHING : 1;
+    return r == PB_USAGE     ? PB_EXIT_USAGE
+           : r == PB_PARTIAL ? 3
+           : r == PB_FOUND   ? 10
+           : r == PB_NOTHING ? PB_EXIT_NOTHING
+                             : 1;
 }
 
 int pb_run_one(const struct pb_call *call)
@@ -79,8 +83,8 @@ static int run_call(struct pb_call *call)
     else if (pb_served_must_choose(call))
         r = pb_served_choose(call, &err);
     else if (call->target)
-        r = pb_targets_resolve(&call->ask, call->target, call->all, command->flags & PB_CMD_DEAD,
-                               &call->targets, &err);
+        r = pb_targets_resolve(&call->ask, call->target, call->all || command->flags & PB_CMD_JOB,
+                               command->flags & PB_CMD_DEAD, &call->targets, &err);
     else if (call->all)
         r = pb_targets_probed(&call->ask, &call->targets, &err);
     if (r >= 0 && !(command->flags & PB_CMD_LABELS))

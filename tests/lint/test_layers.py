@@ -10,7 +10,7 @@ import pytest
 from source import TOP, files, text
 
 LEVEL = {"base": 0, "control": 0, "table": 0, "remote": 1, "print": 1, "engine": 2, "inject": 2, "profile": 2, "ask": 3,
-         "cluster": 4, "serve": 5, "cli": 6}
+         "diagnose": 4, "cluster": 4, "serve": 5, "cli": 6}
 AGENT_SEES = {"agent", "table", "control"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 

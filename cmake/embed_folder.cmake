@@ -1,7 +1,7 @@
-# Writes the files of a Python package as one C header, an array a file and a table of them:
-#   cmake -D FROM=folder -D TO=header -P embed_python.cmake
+# Writes the files of a folder as one C header, an array a file and a table of them:
+#   cmake -D FROM=folder -D ENDING=py -D TO=header -P embed_folder.cmake
 # A header and not .incbin: zig's cache follows what is included, not what the assembler reads.
-file(GLOB files ${FROM}/*.py)
+file(GLOB files ${FROM}/*.${ENDING})
 list(SORT files)
 set(arrays "")
 set(table "")

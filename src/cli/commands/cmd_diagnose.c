@@ -1,0 +1,126 @@
+/* diagnose: what is wrong with the jobs of this machine, in sentences. */
+#include "ask/settings.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "cli/print/diagnosis_print.h"
+#include "diagnose/diagnose.h"
+#include "print/outlet.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int list_rules(const struct pb_diag_rules *rules)
+{
+    char kind[64], asks[300];
+
+    for (size_t i = 0; i < rules->n; i++) {
+        printf("%-16s %-14s ", rules->at[i].name,
+               pb_diag_rule_get(&rules->at[i], "kind", 0, kind, sizeof(kind)));
+        pb_put_name(stdout, pb_diag_rule_get(&rules->at[i], "asks", 0, asks, sizeof(asks)));
+        putchar('\n');
+    }
+    return 0;
+}
+
+/* The rules that find a kind, as they are. */
+static int explain_kind(const struct pb_diag_rules *rules, const char *kind, struct pb_err *err)
+{
+    char value[64];
+    bool found = false;
+
+    for (size_t i = 0; i < rules->n; i++) {
+        const struct pb_diag_rule *rule = &rules->at[i];
+        bool names_it = strcmp(pb_diag_rule_get(rule, "kind", 0, value, sizeof(value)), kind) == 0 ||
+                        strcmp(rule->name, kind) == 0;
+        char quoted[80];
+        snprintf(quoted, sizeof(quoted), "'%.64s'", kind);
+        if (!names_it && !strstr(rule->select, quoted))
+            continue;
+        fputs(found ? "\n" : "", stdout);
+        for (const char *at = rule->text; *at;) {
+            size_t n = strcspn(at, "\n");
+            pb_put_line(stdout, at, n);
+            putchar('\n');
+            at += n + (at[n] == '\n');
+        }
+        found = true;
+    }
+    return found ? 0 : pb_fail(err, PB_USAGE, "no rule finds '%s' (diagnose --rules lists them)", kind);
+}
+
+static int show_rules(const struct pb_call *call, const char *folder, const char *kind, struct pb_err *err)
+{
+    struct pb_diag_rules rules;
+
+    int r = pb_diag_rules_read(&call->ask, folder, &rules, err);
+    if (r < 0)
+        return r;
+    r = kind ? explain_kind(&rules, kind, err) : list_rules(&rules);
+    pb_diag_rules_done(&rules);
+    return r;
+}
+
+/* 10: a finding; 3: a part did not answer. */
+static int status_of(const struct pb_diagnosis *d)
+{
+    bool partial = false;
+
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->at[i].verdict)
+            return PB_FOUND;
+        partial |= d->at[i].answered < d->at[i].asked;
+    }
+    return partial ? PB_PARTIAL : 0;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    const char *folder = getenv("PROBING_DIAGNOSE_RULES"), *kind = pb_call_option(call, "explain");
+    struct pb_diag_request request = {.targets = &call->targets,
+                                      .rules = folder && folder[0] ? folder : NULL,
+                                      .recorded = true,
+                                      .patient = true};
+    struct pb_diagnosis d;
+
+    if (kind || pb_call_option(call, "rules"))
+        return show_rules(call, request.rules, kind, err);
+    int r = pb_diagnose(&call->ask, &request, &d, err);
+    if (r < 0)
+        return r;
+    if (call->target && !d.n)
+        r = pb_fail(err, -ESRCH, "the target is no process of a job that can be read here");
+    else if (pb_call_option(call, "json"))
+        pb_diagnosis_print_json(&d);
+    else
+        pb_diagnosis_print(&d);
+    if (r == 0)
+        r = status_of(&d);
+    pb_diagnosis_done(&d);
+    return r;
+}
+
+static const struct pb_option options[] = {
+    {0, "json", NULL, "the findings and their evidence as JSON"},
+    {0, "explain", PB_TEXT("KIND"), "the rules that find this kind, as they are"},
+    {0, "rules", NULL, "all rules, and what each asks"},
+    {0},
+};
+
+const struct pb_command pb_cmd_diagnose = {
+    .name = "diagnose",
+    .summary = "what is wrong with a job, whose fault it is, and at which line",
+    .synopsis = "",
+    .text =
+        "Without a target: every job of this machine. The ranks of a job are found by what their launcher\n"
+        "put into their environment; of a target the whole job is looked at. Two looks a second apart, from\n"
+        "outside: no agent is needed, and nothing is changed. A wait that is no proof by itself is looked "
+        "at\n"
+        "again until it has lasted five seconds.\n"
+        "Exit status: 0 nothing was found, 10 a finding, 3 nothing was found and a process did not answer.",
+    .example = "probing diagnose\nprobing -t train.py diagnose\nprobing diagnose --explain deadlock",
+    .options = options,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_LABELS | PB_CMD_JOB,
+    .run = run,
+};

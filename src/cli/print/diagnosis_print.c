@@ -1,0 +1,294 @@
+/* diagnosis_print: see diagnosis_print.h. At most 80 columns: a longer field is cut, a sentence wrapped. */
+#include "cli/print/diagnosis_print.h"
+
+#include "base/json_write.h"
+#include "cli/print/rows.h"
+#include "print/glyph.h"
+#include "print/outlet.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WIDE = 80, FIELD_MAX = 30, LEAST_TEXT = 12 };
+
+/* --- for people --- */
+
+static void put_wrapped(const char *text, const char *indent)
+{
+    size_t at = 0;
+
+    while (*text) {
+        size_t n = strcspn(text, " "), columns = pb_glyph_columns(text, n);
+        if (at && at + 1 + columns > WIDE) {
+            printf("\n%s", indent);
+            at = strlen(indent);
+        } else if (at) {
+            putchar(' ');
+            at++;
+        }
+        pb_put_line(stdout, text, n);
+        at += columns;
+        text += n;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+/* At most `room` columns, ".." where it is cut. Returns the columns written. */
+static size_t put_cut(const char *text, size_t room)
+{
+    struct pb_glyph g;
+    size_t n = strlen(text), all = pb_glyph_columns(text, n), at = 0;
+
+    for (size_t i = 0; i < n; i += g.bytes) {
+        pb_glyph_read(text + i, n - i, &g);
+        if (all > room && at + g.columns + 2 > room) {
+            fputs("..", stdout);
+            return at + 2;
+        }
+        fputs(g.shown, stdout);
+        at += g.columns;
+    }
+    return at;
+}
+
+static void put_evidence(const struct pb_diag_finding *f)
+{
+    size_t widths[PB_DIAG_FIELDS] = {0};
+
+    for (size_t i = 0; i < f->nevidence; i++)
+        for (size_t k = 0; k + 1 < PB_DIAG_FIELDS; k++) {
+            const char *text = f->evidence[i].field[k];
+            size_t columns = pb_glyph_columns(text, strlen(text));
+            columns = columns < FIELD_MAX ? columns : FIELD_MAX;
+            widths[k] = columns > widths[k] ? columns : widths[k];
+        }
+    for (size_t i = 0; i < f->nevidence; i++) {
+        size_t at = 2, last = PB_DIAG_FIELDS;
+        while (last && !f->evidence[i].field[last - 1][0])
+            last--;
+        fputs("  ", stdout);
+        for (size_t k = 0; k < last; k++) {
+            bool end = k + 1 == last;
+            size_t room = end ? WIDE - at : widths[k];
+            size_t wrote = at < WIDE ? put_cut(f->evidence[i].field[k], room) : 0;
+            at += wrote;
+            if (end || !widths[k])
+                continue;
+            size_t pad = (widths[k] > wrote ? widths[k] - wrote : 0) + 2;
+            printf("%*s", (int)pad, "");
+            at += pad;
+        }
+        putchar('\n');
+    }
+}
+
+static void put_finding(const struct pb_diag_finding *f)
+{
+    if (pb_color())
+        fputs(pb_style(PB_BOLD), stdout);
+    put_wrapped(f->says, "");
+    if (pb_color())
+        fputs(pb_style(PB_PLAIN), stdout);
+    put_evidence(f);
+    if (f->why[0])
+        put_wrapped(f->why, "");
+    if (f->next[0]) {
+        char text[400];
+        snprintf(text, sizeof(text), "Next: %s", f->next);
+        put_wrapped(text, "");
+    }
+}
+
+static void put_title(const struct pb_diag_answer *a, char *ret, size_t size)
+{
+    int ranks = 0;
+
+    for (size_t i = 0; i < a->job->nprocesses; i++)
+        ranks += a->job->processes[i].parent == PB_NOBODY;
+    if (a->job->ranks)
+        snprintf(ret, size, "%s, %d rank%s", a->job->name, ranks, ranks == 1 ? "" : "s");
+    else
+        snprintf(ret, size, "%s, process %d", a->job->name, (int)a->job->processes[0].pid);
+}
+
+/* What ranks that nothing is wrong with do: "4 of 4 ranks answered, 3 in motion". */
+static void put_healthy(const struct pb_diag_answer *a)
+{
+    char text[500];
+    int moving = 0;
+
+    for (size_t i = 0; i < a->job->nprocesses; i++) {
+        const struct pb_diag_process *p = &a->job->processes[i];
+        moving += p->parent == PB_NOBODY && p->n && a->job->threads[p->first].moved;
+    }
+    if (!a->job->ranks)
+        snprintf(text, sizeof(text), "No problem found: its main thread %s.",
+                 !a->answered ? "could not be read"
+                 : moving     ? "moves"
+                              : "waits, and nobody waits for it");
+    else
+        snprintf(text, sizeof(text),
+                 "No problem found: %d of %d ranks answered, %d of them moved within a second.", a->answered,
+                 a->asked, moving);
+    put_wrapped(text, "");
+    for (size_t i = 0; i < a->findings.n && i < 3; i++) {
+        snprintf(text, sizeof(text), "  remark   %s", a->findings.at[i].says);
+        put_wrapped(text, "           ");
+    }
+    for (size_t i = 0; i < a->job->nprocesses; i++)
+        if (a->job->processes[i].result < 0 && a->job->processes[i].parent == PB_NOBODY) {
+            snprintf(text, sizeof(text), "  unread   process %d: %s", (int)a->job->processes[i].pid,
+                     a->job->processes[i].why);
+            put_wrapped(text, "           ");
+        }
+    puts("  checked  waits, locks, collectives, stopped and ended processes");
+    puts("  not      slow ranks, memory, losses: these need recorded steps");
+}
+
+void pb_diagnosis_print(const struct pb_diagnosis *d)
+{
+    char title[200];
+
+    if (!d->n)
+        puts("No Python process that you may read is running here.");
+    for (size_t i = 0; i < d->n; i++) {
+        const struct pb_diag_answer *a = &d->at[i];
+        if (d->n > 1) {
+            put_title(a, title, sizeof(title));
+            fputs(i ? "\n" : "", stdout);
+            pb_put_name(stdout, title);
+            puts("");
+        }
+        if (!a->verdict) {
+            put_healthy(a);
+            continue;
+        }
+        put_finding(a->verdict);
+        for (size_t k = 1; k < a->findings.n; k++)
+            if (a->findings.at[k].second) {
+                puts("");
+                put_finding(&a->findings.at[k]);
+            }
+    }
+}
+
+/* --- for programs --- */
+
+static void put_text(struct pb_json_writer *w, const char *key, const char *text)
+{
+    pb_json_put_text(w, key, text[0] ? text : NULL);
+}
+
+static void put_count(struct pb_json_writer *w, const char *key, int value, bool known)
+{
+    if (known)
+        pb_json_put_number(w, key, "%d", value);
+    else
+        pb_json_put_null(w, key);
+}
+
+static void put_place(struct pb_json_writer *w, const struct pb_diag_place *p)
+{
+    if (!p->line) {
+        pb_json_put_null(w, "place");
+        return;
+    }
+    pb_json_open(w, "place", '{');
+    pb_json_put_text(w, "file", p->file);
+    pb_json_put_number(w, "line", "%d", p->line);
+    put_text(w, "function", p->function);
+    put_text(w, "source", p->source);
+    pb_json_close(w);
+}
+
+static void put_json_finding(struct pb_json_writer *w, const struct pb_diag_finding *f)
+{
+    static const char *const sures[] = {"remark", "likely", "certain"};
+    static const char *const names[] = {"label", "who", "place", "text"};
+
+    pb_json_line(w, 4);
+    pb_json_open(w, NULL, '{');
+    pb_json_put_text(w, "kind", f->kind);
+    put_text(w, "cause", f->cause);
+    put_count(w, "rank", f->rank, f->rank >= 0);
+    put_text(w, "ranks", f->ranks);
+    put_count(w, "pid", f->pid, f->pid > 0);
+    pb_json_put_text(w, "sure", sures[f->sure]);
+    pb_json_put_bool(w, "root", f->root);
+    if (f->since >= 0)
+        pb_json_put_number(w, "since_s", "%.3f", f->since);
+    else
+        pb_json_put_null(w, "since_s");
+    put_text(w, "thread", f->thread);
+    put_place(w, &f->place);
+    pb_json_put_text(w, "says", f->says);
+    pb_json_open(w, "evidence", '[');
+    for (size_t i = 0; i < f->nevidence; i++) {
+        pb_json_open(w, NULL, '{');
+        for (size_t k = 0; k < PB_DIAG_FIELDS; k++)
+            pb_json_put_text(w, names[k], f->evidence[i].field[k]);
+        pb_json_close(w);
+    }
+    pb_json_close(w);
+    put_text(w, "why", f->why);
+    put_text(w, "next", f->next);
+    pb_json_close(w);
+}
+
+static void put_json_ranks(struct pb_json_writer *w, const struct pb_diag_job *job)
+{
+    pb_json_open(w, "ranks", '[');
+    for (size_t i = 0; i < job->nprocesses; i++) {
+        const struct pb_diag_process *p = &job->processes[i];
+        if (p->parent != PB_NOBODY)
+            continue;
+        pb_json_open(w, NULL, '{');
+        put_count(w, "rank", p->rank, p->rank >= 0);
+        put_count(w, "pid", p->pid, p->pid > 0);
+        pb_json_put_format(w, "state", "%c", p->state);
+        put_text(w, "error", p->result < 0 ? p->why : "");
+        pb_json_close(w);
+    }
+    pb_json_close(w);
+}
+
+static void put_json_job(struct pb_json_writer *w, const struct pb_diag_answer *a)
+{
+    static const char *const checked[] = {"waits", "locks", "collectives", "stopped", "ended"};
+    static const char *const unchecked[] = {"slow_ranks", "memory", "losses"};
+
+    pb_json_line(w, 2);
+    pb_json_open(w, NULL, '{');
+    pb_json_put_text(w, "job", a->job->name);
+    pb_json_put_text(w, "verdict", a->verdict ? a->verdict->says : NULL);
+    pb_json_put_number(w, "exit", "%d", a->verdict ? 10 : a->answered < a->asked ? 3 : 0);
+    put_json_ranks(w, a->job);
+    pb_json_open(w, "findings", '[');
+    for (size_t i = 0; i < a->findings.n; i++)
+        put_json_finding(w, &a->findings.at[i]);
+    pb_json_close(w);
+    pb_json_open(w, "checked", '[');
+    for (size_t i = 0; i < sizeof(checked) / sizeof(checked[0]); i++)
+        pb_json_put_text(w, NULL, checked[i]);
+    pb_json_close(w);
+    pb_json_open(w, "not_checked", '[');
+    for (size_t i = 0; i < sizeof(unchecked) / sizeof(unchecked[0]); i++)
+        pb_json_put_text(w, NULL, unchecked[i]);
+    pb_json_close(w);
+    pb_json_close(w);
+}
+
+void pb_diagnosis_print_json(const struct pb_diagnosis *d)
+{
+    struct pb_json_writer w = {.out = stdout};
+
+    pb_json_open(&w, NULL, '{');
+    pb_json_open(&w, "jobs", '[');
+    for (size_t i = 0; i < d->n; i++)
+        put_json_job(&w, &d->at[i]);
+    pb_json_close(&w);
+    pb_json_put_number(&w, "seconds", "%.3f", d->seconds);
+    pb_json_close(&w);
+    putchar('\n');
+}

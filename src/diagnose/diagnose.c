@@ -1,0 +1,151 @@
+/* diagnose: see diagnose.h. */
+#include "diagnose/diagnose.h"
+
+#include "ask/ask.h"
+#include "ask/targets.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/time.h"
+#include "diagnose/look.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RULES_MS = 4000,
+    PATIENCE_MS = 5000, /* how long a wait that is no proof by itself must have lasted: rules say the same */
+    PATIENT_MIN_MS = 500,
+};
+
+void pb_diagnosis_done(struct pb_diagnosis *d)
+{
+    for (size_t i = 0; i < d->n; i++)
+        free(d->at[i].findings.at);
+    free(d->at);
+    pb_diag_jobs_done(&d->jobs);
+    *d = (struct pb_diagnosis){0};
+}
+
+/* A chain that ends where nothing is proved, and lasts for less than PATIENCE_MS: how long it has to last
+ * yet; 0: there is none, or those that wait move. */
+static unsigned left_to_wait(const struct pb_diag_job *job)
+{
+    unsigned left = 0;
+
+    for (size_t i = 0; i < job->nends; i++) {
+        const struct pb_diag_end *e = &job->ends[i];
+        /* Those of a job that ends go one after the other. */
+        if (e->kind == PB_END_DEAD && job->processes[e->process].state == 'X')
+            return PATIENCE_MS;
+        if ((e->kind != PB_END_RUNS && e->kind != PB_END_BLOCKED && e->kind != PB_END_TOGETHER) || e->moved ||
+            !e->nblocked)
+            continue;
+        double least = PATIENCE_MS;
+        for (size_t k = 0; k < e->nblocked; k++)
+            if (job->threads[e->blocked[k]].still * 1e3 < least)
+                least = job->threads[e->blocked[k]].still * 1e3;
+        if (least >= 0 && least < PATIENCE_MS && PATIENCE_MS - (unsigned)least > left)
+            left = PATIENCE_MS - (unsigned)least;
+    }
+    return left;
+}
+
+static void count_answers(struct pb_diag_answer *a)
+{
+    for (size_t i = 0; i < a->job->nprocesses; i++) {
+        const struct pb_diag_process *p = &a->job->processes[i];
+        if (p->parent != PB_NOBODY || p->state == 'Z' || p->state == 'X')
+            continue;
+        a->asked++;
+        a->answered += p->n > 0;
+    }
+}
+
+static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diag_answer *a,
+                 struct pb_err *err)
+{
+    const struct pb_targets none = {0};
+
+    free(a->findings.at);
+    a->findings = (struct pb_diag_findings){0};
+    a->verdict = NULL;
+    int r = pb_diag_rules_run(ask, rules, a->job, &none, RULES_MS, &a->findings, err);
+    if (r >= 0)
+        a->verdict = pb_diag_explain(&a->findings);
+    return r;
+}
+
+static int graver_first(const void *a, const void *b)
+{
+    const struct pb_diag_answer *x = a, *y = b;
+
+    if (!x->verdict != !y->verdict)
+        return x->verdict ? -1 : 1;
+    if (x->job->nprocesses != y->job->nprocesses)
+        return x->job->nprocesses > y->job->nprocesses ? -1 : 1;
+    return strcmp(x->job->name, y->job->name);
+}
+
+/* Looks at the jobs that have no threads yet, and judges them. */
+static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diagnosis *d,
+                          unsigned between_ms, struct pb_err *err)
+{
+    int r = pb_diag_look(ask, &d->jobs, &(struct pb_look_options){.between_ms = between_ms}, err);
+
+    for (size_t i = 0; r == 0 && i < d->n; i++)
+        if ((r = pb_diag_follow(d->at[i].job)) < 0)
+            pb_fail(err, r, "out of memory");
+    for (size_t i = 0; r >= 0 && i < d->n; i++)
+        r = judge(ask, rules, &d->at[i], err);
+    return r;
+}
+
+static void forget_look(struct pb_diag_jobs *jobs)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        pb_diag_job_forget(&jobs->at[i]);
+}
+
+int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request, struct pb_diagnosis *ret,
+                struct pb_err *err)
+{
+    _cleanup_(pb_diag_rules_done) struct pb_diag_rules rules = {0};
+    struct pb_diagnosis d = {0};
+    uint64_t from = pb_now_ns();
+
+    int r = pb_diag_rules_read(ask, request->rules, &rules, err);
+    if (r == 0)
+        r = pb_diag_jobs_find(ask, request->targets, &d.jobs, err);
+    if (r < 0)
+        return r;
+    d.at = calloc(d.jobs.n + 1, sizeof(*d.at));
+    if (!d.at)
+        r = pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; r == 0 && i < d.jobs.n; i++)
+        d.at[d.n++].job = &d.jobs.at[i];
+    if (r == 0)
+        r = look_and_judge(ask, &rules, &d, 0, err);
+    unsigned left = 0;
+    for (size_t i = 0; r >= 0 && i < d.n; i++)
+        if (!d.at[i].verdict && left_to_wait(d.at[i].job) > left)
+            left = left_to_wait(d.at[i].job);
+    if (r >= 0 && left && request->patient) {
+        forget_look(&d.jobs);
+        for (size_t i = 0; i < d.n; i++)
+            d.jobs.at[i].looked_again = true;
+        r = look_and_judge(ask, &rules, &d, left > PATIENT_MIN_MS ? left : PATIENT_MIN_MS, err);
+    }
+    if (r < 0) {
+        pb_diagnosis_done(&d);
+        return r;
+    }
+    for (size_t i = 0; i < d.n; i++)
+        count_answers(&d.at[i]);
+    if (d.n)
+        qsort(d.at, d.n, sizeof(*d.at), graver_first);
+    d.seconds = (double)(pb_now_ns() - from) / 1e9;
+    *ret = d;
+    return 0;
+}

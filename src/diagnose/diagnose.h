@@ -1,0 +1,40 @@
+/* diagnose: what is wrong with a job, whose fault it is, and at which line.
+ *
+ * Facts (look.h, graph.c) -> findings (rule.h) -> verdict (explain.c). Prints nothing. */
+#pragma once
+
+#include "diagnose/finding.h"
+#include "diagnose/jobs.h"
+#include "diagnose/rule.h"
+
+struct pb_ask;
+struct pb_err;
+struct pb_targets;
+
+struct pb_diag_request {
+    const struct pb_targets *targets; /* n 0: every job of this machine */
+    const char *rules;                /* folder of the user's rules; NULL: none */
+    bool recorded;                    /* what processes recorded counts too */
+    bool patient; /* where a chain ends at something that only lasts, look again until it has lasted */
+};
+
+/* A job and what was found. */
+struct pb_diag_answer {
+    struct pb_diag_job *job; /* in jobs */
+    struct pb_diag_findings findings;
+    const struct pb_diag_finding *verdict; /* NULL: nothing was found */
+    int answered, asked;                   /* processes of ranks */
+    int steps;                             /* that are recorded; 0: none */
+    int probed;                            /* its ranks with recorded tables */
+};
+
+struct pb_diagnosis {
+    struct pb_diag_jobs jobs;
+    struct pb_diag_answer *at; /* one a job, those with a verdict first */
+    size_t n;
+    double seconds;
+};
+
+int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request, struct pb_diagnosis *ret,
+                struct pb_err *err);
+void pb_diagnosis_done(struct pb_diagnosis *d);

@@ -1,0 +1,120 @@
+/* facts: what two looks at a job have shown, as data: its processes, their threads, and where each chain of
+ * waits ends.
+ *
+ * Nothing here judges. graph.c follows the waits; rules (rules/) say what an end means. */
+#pragma once
+
+#include "ask/waits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct pb_stacks_answer;
+struct pb_shown_thread;
+
+#define PB_NOBODY ((size_t)-1)
+
+struct pb_diag_place {
+    char file[256], function[96];
+    int line;
+    char source[128]; /* the line as it is written; "": it cannot be read */
+};
+
+struct pb_diag_thread {
+    size_t process; /* index */
+    pid_t tid;
+    char name[48];
+    char state; /* the kernel's letter */
+    bool main, python, gil;
+    bool moved;    /* it ran between the looks, or stands at another place */
+    bool same;     /* it stands at the same place, whether it ran or not */
+    double still;  /* for how many seconds it has slept; negative: unknown */
+    double cpu;    /* of the time between the looks, the share in which it ran */
+    char held[16]; /* what of ours holds it at a prompt; "" */
+    struct pb_wait wait;
+    struct pb_diag_place own;    /* innermost frame of the program's own code */
+    struct pb_diag_place top;    /* innermost frame */
+    struct pb_diag_place inside; /* the frame of a library that tells what it waits for; line 0: none */
+    char call[48];               /* the system call that it sleeps in; "" */
+    char signature[256];         /* of a collective: sizes, types and roots of its arguments */
+    int peer;                    /* of a send or receive: the other rank; -1: none, or unknown */
+    bool leaving;                /* it is on its way out of the program */
+    const struct pb_shown_thread *shown;
+};
+
+struct pb_diag_process {
+    pid_t pid, ppid;
+    int rank;          /* that of its rank also for a child of it; -1: none */
+    size_t parent;     /* index of the process of the job that started it; PB_NOBODY: none */
+    char command[256]; /* secrets masked */
+    char state;        /* of its main thread; 'Z': it has ended and nobody has asked how; 'X': it is gone */
+    pid_t tracer;
+    int result; /* of the look; negative errno: there are no threads, and why says why */
+    char why[160];
+    size_t first, n; /* its threads, the main thread first */
+    int signal;      /* that ended it; 0: none, or unknown */
+    int status;      /* its exit status; -1: unknown */
+    bool young;      /* started less than some seconds ago */
+};
+
+/* A step of a chain: thread `from` waits for thread `to`, or for a whole process that has none. */
+struct pb_diag_edge {
+    size_t from, to; /* to PB_NOBODY: only the process is known */
+    size_t process;
+    bool guessed; /* the holder was inferred, not read */
+};
+
+enum pb_diag_end_kind {
+    PB_END_RUNS,     /* it runs */
+    PB_END_BLOCKED,  /* it sleeps in a call for something that no process of the job has */
+    PB_END_STOPPED,  /* by a signal or a tracer */
+    PB_END_HELD,     /* by a prompt of ours */
+    PB_END_DEAD,     /* the process has ended */
+    PB_END_CIRCLE,   /* each waits for the next */
+    PB_END_GIL,      /* it keeps the GIL */
+    PB_END_DIFFERS,  /* it is in another collective than those that wait for it */
+    PB_END_TOGETHER, /* all ranks of the group are in the collective */
+    PB_END_SILENT,   /* the process could not be read */
+    PB_END_KINDS
+};
+
+struct pb_diag_end {
+    enum pb_diag_end_kind kind;
+    size_t process, thread; /* thread PB_NOBODY: the whole process */
+    size_t waiter;          /* the last thread of the chain before it, of its process or another; PB_NOBODY */
+    bool guessed;           /* a link of the chain was inferred */
+    bool moved;             /* one of those that wait, or of the circle, was in motion */
+    size_t *blocked;        /* threads of ranks whose chain ends here, itself not included */
+    size_t nblocked;
+    size_t circle[16]; /* threads of a circle */
+    size_t ncircle;
+};
+
+struct pb_diag_job {
+    char name[96];     /* of its program */
+    pid_t launcher;    /* 0: none */
+    int world;         /* ranks that it should have; 0: unknown */
+    bool ranks;        /* it has ranks; else it is one process */
+    double between;    /* seconds between the looks */
+    bool looked_again; /* some seconds after the first looks */
+    struct pb_diag_process *processes;
+    size_t nprocesses;
+    struct pb_diag_thread *threads;
+    size_t nthreads;
+    struct pb_diag_end *ends;
+    size_t nends;
+    struct pb_diag_edge *edges;
+    size_t nedges;
+    struct pb_stacks_answer *answers; /* of the second look: what threads point into */
+    size_t nanswers;
+};
+
+void pb_diag_job_done(struct pb_diag_job *job);
+/* Drops what the looks have shown; the processes stay. */
+void pb_diag_job_forget(struct pb_diag_job *job);
+
+const char *pb_diag_end_name(enum pb_diag_end_kind kind);
+
+/* Fills in edges and ends. -ENOMEM. */
+int pb_diag_follow(struct pb_diag_job *job);

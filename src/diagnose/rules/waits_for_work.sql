@@ -1,0 +1,25 @@
+-- kind: queue_empty
+-- asks: whether ranks wait for a rank that waits for something that nobody puts, sets or releases
+-- sure: likely
+-- says: {Who} holds up the job: it waits for {what} since {waited} s.
+-- evidence: waits | {who} {thread} | {place} | {source}
+-- evidence: so | {others} wait for it | {op_place} | in {op}
+-- why: Likely: nothing moved, and no thread of it that could end the wait was found at work.
+-- next: find out who should have ended this wait: a thread or process that died, or an error that was swallowed.
+SELECT CASE WHEN inside_file LIKE '%concurrent/futures%' OR function IS NULL THEN 'future_unset'
+            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'blocked_call' ELSE 'queue_empty' END AS kind,
+       CASE WHEN inside_file LIKE '%concurrent/futures%' THEN 'future'
+            WHEN inside_file LIKE '%multiprocessing/%' THEN 'mp_queue'
+            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'thread'
+            WHEN inside_file LIKE '%queue.py' THEN 'queue'
+            WHEN wait = 'python lock' THEN 'lock' ELSE 'condition' END AS cause,
+       CASE WHEN inside_file LIKE '%concurrent/futures%' THEN 'a future that nobody has set'
+            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'a thread that does not end'
+            WHEN inside_file LIKE '%queue.py' OR inside_file LIKE '%multiprocessing/%' THEN 'a queue that nobody fills'
+            ELSE 'an event, a condition or a semaphore that nobody sets' END AS what,
+       round(waiting)::INTEGER AS waited, waiting AS since, blocked AS explains, blocked_ranks AS ranks, *
+FROM ends
+WHERE how = 'blocked' AND blocked > 0 AND waiting >= 5 AND NOT waiters_moved AND same AND NOT child
+  AND coalesce(waiter_wait, '') NOT IN ('python lock', 'mutex', 'file lock')
+  AND (inside_file LIKE '%concurrent/futures%' OR inside_file LIKE '%/threading.py' OR inside_file LIKE '%/queue.py'
+       OR inside_file LIKE '%multiprocessing/queues.py' OR inside_file LIKE '%multiprocessing/synchronize.py')

@@ -1,0 +1,238 @@
+"""diagnose: the right rank, line and cause of hangs in real gloo jobs of four ranks, and silence about healthy ones.
+
+One process that has imported torch forks the ranks of all jobs: an import takes seconds. A fork shows the environment
+of its parent, so each rank writes its own into a variable that the parent keeps for it.
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import jobs
+
+pytest.importorskip("torch")
+
+WARM = """
+    import ctypes, os, runpy, sys, time
+    import torch, torch.distributed, torch.nn.parallel
+    torch.set_num_threads(1)
+
+    def show(values):
+        fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+        begin, end = int(fields[47]), int(fields[48])
+        block = ctypes.string_at(begin, end - begin)
+        at = block.index(b"ROOM_OF_RANKS=")
+        room = block.index(b"\\0", at) - at
+        text = b"\\0".join(f"{k}={v}".encode() for k, v in values.items()) + b"\\0_="
+        ctypes.memmove(begin + at, text + b"x" * (room - len(text)), room)
+        os.environ.update(values)
+
+    print("warm", flush=True)
+    for line in sys.stdin:
+        path, port, world = line.split()
+        if os.fork():
+            continue
+        ranks = []  # this is the launcher
+        for rank in range(int(world)):
+            pid = os.fork()
+            if pid == 0:
+                show({"RANK": str(rank), "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+                sys.argv = [path]
+                runpy.run_path(path, run_name="__main__")
+                os._exit(0)
+            ranks.append(pid)
+        print("ranks", os.getpid(), *ranks, flush=True)
+        time.sleep(600)  # it does not wait for its ranks: one that has ended stays
+        os._exit(0)
+"""
+
+COMMON = """
+import os, signal, subprocess, sys, threading, time
+import torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
+first, second = threading.Lock(), threading.Lock()
+
+def steps(fault, bad=2):
+    x = torch.ones(4)
+    for step in range(10**9):
+        if step == 3 and rank == bad:
+            fault()
+        dist.all_reduce(x)  # the step
+        time.sleep(0.02)
+"""
+
+
+@pytest.fixture(scope="module")
+def warm():
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(WARM)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, universal_newlines=True,
+                               env={**os.environ, "ROOM_OF_RANKS": "x" * 200, "OMP_NUM_THREADS": "1"})
+    assert process.stdout.readline() == "warm\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextmanager
+def job(warm, tmp_path, code, ranks=4):
+    script = tmp_path / "train.py"
+    script.write_text(COMMON + textwrap.dedent(code))
+    warm.stdin.write(f"{script} {free_port()} {ranks}\n")
+    warm.stdin.flush()
+    launcher, *pids = map(int, warm.stdout.readline().split()[1:])
+    try:
+        yield pids, script.read_text().splitlines()
+    finally:
+        for pid in [*pids, launcher]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def diagnosis(pid, *words):
+    """The job's part of the answer, and the exit status."""
+    done = jobs.probe("-t", pid, "diagnose", "--json", *words)
+    assert done.returncode in (0, 10), done.stderr
+    (answer,) = json.loads(done.stdout)["jobs"]
+    return answer, done.returncode
+
+
+def root(pid, seconds=40):
+    """The verdict, once the fault is there: a rank needs a moment to get to it."""
+    until = time.monotonic() + seconds * jobs.SLOW
+    while True:
+        answer, status = diagnosis(pid)
+        if status == 10 or time.monotonic() > until:
+            roots = [f for f in answer["findings"] if f["root"]]
+            assert roots, answer
+            return roots[0]
+
+
+# What stands at `# here` is the line of the culprit.
+HANGS = {
+    "sleep": ("blocked_call", "sleep", """
+        def save():
+            time.sleep(1000)  # here
+        steps(save)"""),
+    "lock": ("lock_held", "lock", """
+        def write():
+            with first:
+                time.sleep(1000)  # here
+        def save():
+            threading.Thread(target=write, name="writer", daemon=True).start()
+            time.sleep(0.2)
+            with first:
+                pass
+        steps(save)"""),
+    "two_locks": ("deadlock", "locks", """
+        def write():
+            with second:
+                time.sleep(0.3)
+                with first:
+                    pass
+        def save():
+            threading.Thread(target=write, daemon=True).start()
+            with first:
+                time.sleep(0.3)
+                with second:  # here
+                    pass
+        steps(save)"""),
+    "barrier": ("mismatch", "operation", """
+        steps(lambda: dist.barrier())  # here"""),
+    "pipe": ("blocked_call", "pipe", """
+        ends = os.pipe()
+        def read():
+            os.read(ends[0], 1)  # here
+        steps(read)"""),
+    "loop": ("loop", "python", """
+        def search():
+            while True: pass  # here
+        steps(search)"""),
+    "stopped": ("stopped", "stopped", """
+        def stop():
+            os.kill(os.getpid(), signal.SIGSTOP)  # here
+        steps(stop)"""),
+}
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_a_hang_is_named_with_its_rank_and_line(warm, tmp_path, name):
+    kind, cause, code = HANGS[name]
+    with job(warm, tmp_path, code) as (pids, lines):
+        found = root(pids[0])
+    assert (found["kind"], found["cause"], found["rank"]) == (kind, cause, 2), found
+    assert "# here" in lines[found["place"]["line"] - 1], found
+    assert Path(found["place"]["file"]).name == "train.py"
+
+
+def test_a_killed_rank_is_named(warm, tmp_path):
+    with job(warm, tmp_path, "steps(lambda: os.kill(os.getpid(), signal.SIGKILL))") as (pids, _):
+        jobs.wait_until(lambda: state(pids[2]) == "Z", what="the end of rank 2")
+        found = root(pids[0])
+    assert (found["kind"], found["cause"], found["rank"]) == ("rank_gone", "killed", 2)
+
+
+@pytest.mark.parametrize("code", ["steps(None, bad=None)", "steps(lambda: time.sleep(3))",
+                                  "time.sleep(1000) if rank == 9 else steps(None, bad=None)"])
+def test_nothing_is_found_where_nothing_is_wrong(warm, tmp_path, code):
+    with job(warm, tmp_path, code) as (pids, _):
+        for _ in range(3):
+            answer, status = diagnosis(pids[0])
+            assert status == 0, answer
+
+
+def test_the_answer_stands_alone(warm, tmp_path):
+    with job(warm, tmp_path, HANGS["two_locks"][2]) as (pids, _):
+        root(pids[0])
+        done = jobs.probe("-t", pids[0], "diagnose")
+    text = done.stdout.splitlines()
+    assert done.returncode == 10
+    assert text[0].startswith("2 threads of rank 2 are deadlocked")
+    assert len(text) <= 24 and max(map(len, text)) <= 80, done.stdout
+    assert any("with second:  # here" in line for line in text)
+    assert any(line.startswith("Certain: ") for line in text)
+    assert any(line.startswith("Next: ") for line in text)
+
+
+def test_a_process_without_rank_that_waits_is_no_fault():
+    with jobs.python("import time; print('ready', flush=True); time.sleep(1000)") as idle:
+        answer, status = diagnosis(idle.pid)
+    assert status == 0 and answer["ranks"][0]["pid"] == idle.pid
+
+
+def test_rules_are_listed_and_explained():
+    listed = jobs.probe("diagnose", "--rules").stdout
+    assert "deadlock" in listed and "whether threads wait in a circle" in listed
+    shown = jobs.probe("diagnose", "--explain", "deadlock").stdout
+    assert shown.startswith("-- kind: deadlock") and "FROM ends" in shown
+    assert jobs.probe("diagnose", "--explain", "nonsense").returncode == 2
+
+
+def test_a_rule_of_the_user_counts_and_a_broken_one_is_named(tmp_path):
+    (tmp_path / "asleep.sql").write_text("-- kind: asleep\n-- sure: likely\n-- says: {Who} sleeps in {call}.\n"
+                                         "SELECT *, still AS since FROM ends WHERE wait = 'sleep'\n")
+    (tmp_path / "broken.sql").write_text("-- kind: broken\n-- says: no\nSELECT * FROM nowhere\n")
+    environment = {**os.environ, "PROBING_DIAGNOSE_RULES": str(tmp_path)}
+    with jobs.python("import time; print('ready', flush=True); time.sleep(1000)") as idle:
+        jobs.wait_for_call(idle.pid, "clock_nanosleep")
+        done = jobs.probe("-t", idle.pid, "diagnose", env=environment)
+    assert done.returncode == 10, done.stdout + done.stderr
+    assert done.stdout.startswith(f"Process {idle.pid} sleeps in clock_nanosleep.")
+    assert "the rule broken.sql is skipped" in done.stderr
