@@ -1,6 +1,6 @@
 /* main: parses the command line, resolves the targets, runs the command, and turns its result into an exit
- * status: 0, 1 (failed), 2 (called wrongly), 3 (a part did not answer), 10 (diagnose found something), 128 + n (stopped by
- * signal n). Errors go to stderr as "probing: what: why (what to do)". */
+ * status: 0, 1 (failed), 2 (called wrongly), 3 (a part did not answer), 10 (diagnose found something), 128
+ * + n (stopped by signal n). Errors go to stderr as "probing: what: why (what to do)". */
 #include "ask/targets.h"
 #include "base/children.h"
 #include "cli/cli.h"

@@ -110,7 +110,6 @@ struct pb_diag_job {
     size_t nanswers;
 };
 
-void pb_diag_job_done(struct pb_diag_job *job);
 /* Drops what the looks have shown; the processes stay. */
 void pb_diag_job_forget(struct pb_diag_job *job);
 

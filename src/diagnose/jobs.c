@@ -418,6 +418,32 @@ static int add_rank(struct pb_diag_jobs *jobs, struct listing *l, struct seen *s
     return r < 0 ? r : add_process(&jobs->at[job], s, s->rank, PB_NOBODY);
 }
 
+void pb_diag_job_forget(struct pb_diag_job *job)
+{
+    for (size_t i = 0; i < job->nends; i++)
+        free(job->ends[i].blocked);
+    free(job->ends);
+    free(job->edges);
+    free(job->threads);
+    if (job->answers)
+        pb_stacks_answers_done(job->answers, job->nanswers);
+    free(job->answers);
+    job->ends = NULL;
+    job->edges = NULL;
+    job->threads = NULL;
+    job->answers = NULL;
+    job->nends = job->nedges = job->nthreads = job->nanswers = 0;
+    for (size_t i = 0; i < job->nprocesses; i++)
+        job->processes[i].first = job->processes[i].n = 0;
+}
+
+static void job_done(struct pb_diag_job *job)
+{
+    pb_diag_job_forget(job);
+    free(job->processes);
+    *job = (struct pb_diag_job){0};
+}
+
 int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_diag_jobs *ret,
                       struct pb_err *err)
 {
@@ -449,7 +475,7 @@ int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets
         if (has_target(&jobs.at[i], targets))
             jobs.at[kept++] = jobs.at[i];
         else
-            pb_diag_job_done(&jobs.at[i]);
+            job_done(&jobs.at[i]);
     jobs.n = kept;
     free(l.at);
     if (r < 0) {
@@ -460,36 +486,10 @@ int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets
     return 0;
 }
 
-void pb_diag_job_forget(struct pb_diag_job *job)
-{
-    for (size_t i = 0; i < job->nends; i++)
-        free(job->ends[i].blocked);
-    free(job->ends);
-    free(job->edges);
-    free(job->threads);
-    if (job->answers)
-        pb_stacks_answers_done(job->answers, job->nanswers);
-    free(job->answers);
-    job->ends = NULL;
-    job->edges = NULL;
-    job->threads = NULL;
-    job->answers = NULL;
-    job->nends = job->nedges = job->nthreads = job->nanswers = 0;
-    for (size_t i = 0; i < job->nprocesses; i++)
-        job->processes[i].first = job->processes[i].n = 0;
-}
-
-void pb_diag_job_done(struct pb_diag_job *job)
-{
-    pb_diag_job_forget(job);
-    free(job->processes);
-    *job = (struct pb_diag_job){0};
-}
-
 void pb_diag_jobs_done(struct pb_diag_jobs *jobs)
 {
     for (size_t i = 0; i < jobs->n; i++)
-        pb_diag_job_done(&jobs->at[i]);
+        job_done(&jobs->at[i]);
     free(jobs->at);
     *jobs = (struct pb_diag_jobs){0};
 }

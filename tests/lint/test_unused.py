@@ -18,7 +18,8 @@ PARTS = {
     "pb_profiling_join", "pb_py_open_at", "pb_py_published_column", "pb_seccomp_judge", "pb_seccomp_run",
 }
 # What tests and benchmarks alone ask of the arena and its reader.
-LOOKS = {"pb_arena_bound", "pb_arena_used", "pb_clock_is_counter", "pb_reader_open_memory", "pb_table_find",
+LOOKS = {"pb_arena_bound", "pb_arena_used", "pb_clock_is_counter", "pb_diag_kinds", "pb_diag_nkinds", "pb_diag_ntable",
+         "pb_diag_table", "pb_reader_open_memory", "pb_table_find",
          "pb_view_still_valid"}
 OURS_FOR_LIBRARIES = {"main", "__xstat", "open64"}  # what the C library or DuckDB calls
 DEFINITION = re.compile(r"^static inline [^;{(]*?\b(\w+)\(", re.M)
