@@ -1,11 +1,11 @@
 /* jobs: see jobs.h. */
 #include "diagnose/jobs.h"
 
-#include "ask/apart.h"
 #include "ask/ask.h"
 #include "ask/settings.h"
 #include "ask/stacks.h"
 #include "ask/targets.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
@@ -167,7 +167,7 @@ static int read_all(const struct pb_ask *ask, struct listing *ret, struct pb_err
     if (r < 0)
         return pb_fail(err, r, "/proc cannot be read: %s", strerror(-r));
     each.arg = pids;
-    r = pb_apart_each(ask, &each);
+    r = pb_each_run(ask, &each);
     ret->at = r == 0 ? calloc(each.n + 1, sizeof(*ret->at)) : NULL;
     ret->all_read = true;
     for (size_t i = 0; ret->at && i < each.n; i++)

@@ -4,10 +4,10 @@
  * with the waits of all threads. A thread that neither ran nor moved between them is still. */
 #include "diagnose/look.h"
 
-#include "ask/apart.h"
 #include "ask/ask.h"
 #include "ask/stacks.h"
 #include "ask/targets.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/hash.h"
@@ -426,7 +426,7 @@ static int read_sources(const struct pb_ask *ask, void *arg, struct pb_room *roo
             }
         pb_sources_free(sources);
     }
-    pb_apart_answer(room, lines);
+    pb_task_answer(room, lines);
     return 0;
 }
 
@@ -437,8 +437,8 @@ static void add_sources(const struct pb_ask *ask, struct pb_diag_job *job)
     struct pb_ask limited = *ask;
 
     limited.limit_ms = SOURCES_MS;
-    if (pb_apart_one(&limited, &task, &ignored) == 0) {
-        const char(*lines)[sizeof(job->threads->own.source)] = pb_apart_answer_of(&task);
+    if (pb_task_run(&limited, &task, &ignored) == 0) {
+        const char(*lines)[sizeof(job->threads->own.source)] = pb_task_answer_of(&task);
         for (size_t i = 0; lines && i < job->nthreads; i++)
             memcpy(job->threads[i].own.source, lines[i], sizeof(lines[i]));
     }
