@@ -7,6 +7,7 @@ the program from registering kernels of its own. Runs in threads that hold the G
 raises into the program but what its signal handlers raise meanwhile.
 """
 import sys
+import weakref
 
 import _probing
 from . import _values
@@ -23,6 +24,7 @@ KEY = "BackendSelect"
 
 _registered = []  # the dispatcher's handles: kernels are removed with them
 _groups = {}  # name of a group -> _Group
+_timed = set()  # names of groups whose operations on the GPU are timed since we asked for it
 
 
 def _flat(value):
@@ -42,12 +44,29 @@ def _caller(torch):
     return ""
 
 
+def _nccl_of(group):
+    """The object of torch that runs a group's operations on GPUs by NCCL; None: there is none."""
+    torch, distributed = sys.modules["torch"], sys.modules["torch.distributed.distributed_c10d"]
+    kind = getattr(distributed, "ProcessGroupNCCL", None)
+    try:
+        backend = group._get_backend(torch.device("cuda"))
+    except RuntimeError:  # this group has none for GPUs
+        return None
+    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
+    return backend if kind is not None and type(backend) is kind else None
+
+
 class _Group:
     """What is asked once: an answer of torch takes microseconds."""
 
-    def __init__(self, group, ranks):
-        self.ranks, self.rank, self.issued = ranks, group.rank(), 0
+    def __init__(self, group, ranks, issued):
+        self.ranks, self.rank, self.issued, self.alive = ranks, group.rank(), issued, weakref.ref(group)
         self.text = ",".join(map(str, ranks[:64]))
+        backend = _nccl_of(group)
+        self.nccl = 1 if backend is not None else 0
+        if self.nccl and _probing.comm_timing(backend, -1) == 0:  # where the switch is not known it is left alone: it could not be put back
+            _probing.comm_timing(backend, 1)
+            _timed.add(group.group_name)
 
 
 class _Operation:
@@ -74,18 +93,21 @@ class _Operation:
             if is_of_program(error):
                 raise
         try:
-            return self.op.redispatch(keyset & self.after, *args, **kwargs)
+            result = self.op.redispatch(keyset & self.after, *args, **kwargs)
         except BaseException:
             if entry >= 0:
                 _probing.comm_refused(entry)
             raise
+        if entry >= 0:
+            _probing.comm_issued(entry)
+        return result
 
     def tell(self, args):
         group = self.unbox(args[self.group])
         name = group.group_name
         known = _groups.get(name)
-        if known is None:
-            known = _groups[name] = _Group(group, self.ranks(group))
+        if known is None or known.alive() is not group:  # a group that is made anew may have the name of one before
+            known = _groups[name] = _Group(group, self.ranks(group), known.issued if known else 0)
         known.issued += 1
         tensors = [each for each in map(_values.tensor, _flat(args[self.inputs])) if each is not None]
         ranks, own = known.ranks, known.ranks[known.rank]
@@ -95,10 +117,11 @@ class _Operation:
             sender, receiver = (other, -1) if self.sends else (-1, other)
             if self.name in ("send", "recv"):
                 sender, receiver = (other, own) if self.sends else (own, other)
+        nccl = known.nccl and (not tensors or tensors[0].device.startswith("cuda"))
         asynchronous = args[self.asynchronous] if self.asynchronous is not None and self.asynchronous < len(args) else True
         return _probing.comm_begin(self.name, name, known.rank, len(ranks), known.issued, sum([each.nbytes for each in tensors]),
                                    tensors[0].dtype or "" if tensors else "", "x".join(map(str, tensors[0].shape or ())) if tensors else "",
-                                   1 if asynchronous else 0, sender, receiver, own, _caller(self.folder), known.text)
+                                   1 if asynchronous else 0, sender, receiver, own, _caller(self.folder), known.text, 1 if nccl else 0)
 
 
 def install():
@@ -131,3 +154,9 @@ def install_now():
 def remove():
     del _registered[:]
     _groups.clear()
+    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    for group in list(world.pg_map) if world is not None and _timed else ():
+        backend = _nccl_of(group) if group.group_name in _timed else None
+        if backend is not None:
+            _probing.comm_timing(backend, 0)
+    _timed.clear()

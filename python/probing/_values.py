@@ -127,7 +127,7 @@ MEMBER = type(Tensor.shape)  # what __slots__ puts into a class
 
 
 def tensor(value):
-    """None: not a tensor."""
+    """None: it is no tensor."""
     found = _probing.tensor(value)
     if found is None:
         return None

@@ -30,7 +30,7 @@ struct pb_tensor {
 /* Looks up once what is needed of torch, without the GIL; else the first read does. */
 void pb_tensor_begin(const struct pb_python *py);
 
-/* With the GIL, and a reference to the object. 1: it was read; 0: not a tensor; -1: it is one of another
+/* With the GIL, and a reference to the object. 1: it was read; 0: it is no tensor; -1: it is one of another
  * kind, of which only `why` and `version` are set. Neither waits nor leaves an exception. */
 int pb_tensor_read(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *ret);
 

@@ -73,8 +73,8 @@ static const struct section {
      " AND stage <> 'step' GROUP BY ALL ORDER BY sum(self_ms) DESC LIMIT 20",
      ROWS},
     {"Collectives that are not over", "None.",
-     "SELECT timestamp, op, bytes, location FROM python.comm_collective WHERE done IS NULL ORDER BY 1 LIMIT "
-     "20",
+     "SELECT timestamp, op, bytes, location FROM python.comm_collective WHERE state <> 'completed' ORDER BY 1"
+     " LIMIT 20",
      ROWS},
     {"Memory, MB", "None was recorded.",
      "SELECT memory_mb FROM (SELECT timestamp, memory_mb FROM memory_usage ORDER BY timestamp DESC LIMIT 400)"

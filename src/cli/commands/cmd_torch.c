@@ -87,8 +87,10 @@ static const char modules[] =
 static const char collectives[] =
     "SELECT {rank,}op, count(*) AS calls, round(sum(bytes) / 1048576.0, 3) AS mb,"
     " round(avg(duration_ms), 3) AS avg_ms, round(max(duration_ms), 3) AS max_ms,"
-    " count(*) FILTER (WHERE done IS NULL) AS open FROM python.comm_collective"
-    " WHERE timestamp > now() - INTERVAL 1 MINUTE OR done IS NULL GROUP BY ALL ORDER BY calls DESC LIMIT 8";
+    " count(*) FILTER (WHERE done IS NULL AND end_unknown IS NOT TRUE) AS open,"
+    " count(*) FILTER (WHERE end_unknown) AS \"end unknown\" FROM python.comm_collective"
+    " WHERE timestamp > now() - INTERVAL 1 MINUTE OR state <> 'completed' GROUP BY ALL ORDER BY calls DESC "
+    "LIMIT 8";
 
 static const char alerts[] = "SELECT {rank,}timestamp, severity, kind, message FROM python.alerts"
                              " ORDER BY timestamp DESC LIMIT 5";

@@ -358,14 +358,24 @@ static const struct {
     int (*read)(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
     bool process; /* needs a live process */
 } readers[] = {
-    {"system.process", pb_live_process, true},  {"system.threads", pb_live_threads, true},
-    {"system.maps", pb_live_maps, true},        {"system.fds", pb_live_fds, true},
-    {"system.envs", pb_live_envs, true},        {"system.cgroup", pb_live_cgroup, true},
-    {"python.backtrace", read_backtrace, true}, {"python.memory_now", read_memory_now, true},
-    {"python.modules", read_nothing, true},     {"python.tensors", read_nothing, true},
-    {"python.optimizers", read_nothing, true},  {"probing.config", read_config, false},
-    {"probing.tables", read_tables, false},     {"probing.columns", read_columns, false},
-    {"probing.audit", pb_live_audit, false},    {"probing.sources", read_sources, false},
+    {"system.process", pb_live_process, true},
+    {"system.threads", pb_live_threads, true},
+    {"system.maps", pb_live_maps, true},
+    {"system.fds", pb_live_fds, true},
+    {"system.envs", pb_live_envs, true},
+    {"system.cgroup", pb_live_cgroup, true},
+    {"python.backtrace", read_backtrace, true},
+    {"python.memory_now", read_memory_now, true},
+    {"python.torch_nccl_flight_record", pb_live_flight_record, true},
+    {"python.torch_nccl_pg_status", pb_live_pg_status, true},
+    {"python.modules", read_nothing, true},
+    {"python.tensors", read_nothing, true},
+    {"python.optimizers", read_nothing, true},
+    {"probing.config", read_config, false},
+    {"probing.tables", read_tables, false},
+    {"probing.columns", read_columns, false},
+    {"probing.audit", pb_live_audit, false},
+    {"probing.sources", read_sources, false},
 };
 
 bool pb_live_has_nothing(const char *name, const struct pb_live_source *source)

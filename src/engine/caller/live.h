@@ -86,3 +86,7 @@ int pb_live_maps(struct pb_table *t, const struct pb_live_source *source, struct
 int pb_live_fds(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
 int pb_live_envs(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
 int pb_live_cgroup(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+
+/* live_flight.c: torch's Flight Recorder. */
+int pb_live_flight_record(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);
+int pb_live_pg_status(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err);

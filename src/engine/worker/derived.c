@@ -47,7 +47,9 @@
 
 /* Collectives under the predecessor's names; %2$s is not used. */
 #define COMM_COLLECTIVE                                                                                      \
-    "SELECT *, op AS operation, tensor_dtype AS dtype, step AS local_step, step AS global_step,"             \
+    "SELECT *, CASE WHEN done IS NOT NULL THEN 'completed' WHEN end_unknown THEN NULL"                       \
+    " WHEN started IS NOT NULL THEN 'started' ELSE 'scheduled' END AS state,"                                \
+    " op AS operation, tensor_dtype AS dtype, step AS local_step, step AS global_step,"                      \
     " step AS micro_step, NULL::INTEGER AS micro_batches FROM (%1$s)%2$s"
 
 #define TRACE_EVENT                                                                                          \
@@ -56,12 +58,31 @@
 
 #define BACKTRACE "SELECT *, NULL::BIGINT AS ip, 'Python' AS frame_type FROM (%1$s)%2$s"
 
-/* Rows that a program recorded itself, and collectives. Between which ranks the data of a collective moves
- * is not known: source is the root or this rank, destination the root or -1, all ranks of the group. */
+/* Rows that a program recorded itself, and collectives. Between which ranks the data of a collective
+ * moves is not known: source is the root or this rank, destination the root or -1, all ranks of the
+ * group.
+ *
+ * All ranks of a collective end together, and the last to come waits for nobody: where all of them are
+ * known, by group and number, its time is that on the wire, and what another rank took longer it waited.
+ * Bandwidths are those of NCCL's own tests: of the data of all ranks, and of the busiest link. */
 #define COMM_METRICS                                                                                         \
     "%1$s UNION ALL BY NAME SELECT timestamp, op AS operation, coalesce(src_rank, global_rank) AS src_rank," \
-    " coalesce(dst_rank, -1) AS dst_rank, bytes, duration_ms AS latency_ms%2$s"                              \
-    " FROM memory.python.comm_collective"
+    " coalesce(dst_rank, -1) AS dst_rank, bytes, ms AS latency_ms, CASE WHEN whole THEN duration_ms - ms "   \
+    "END AS wait_ms,"                                                                                        \
+    " size / nullif(ms, 0) / 1e6 AS algbw_gbps, size / nullif(ms, 0) / 1e6 * CASE WHEN op LIKE "             \
+    "'allreduce%%' THEN 2.0 * "                                                                              \
+    "(group_size - 1) / group_size"                                                                          \
+    " WHEN op LIKE 'allgather%%' OR op LIKE 'reduce_scatter%%' OR op LIKE 'alltoall%%' THEN (group_size - "  \
+    "1.0) / group_size"                                                                                      \
+    " ELSE 1 END AS busbw_gbps%2$s FROM (SELECT *, CASE WHEN whole THEN min(duration_ms) OVER same ELSE "    \
+    "duration_ms END AS ms"                                                                                  \
+    " FROM (SELECT *, CASE WHEN op LIKE 'allgather%%' THEN bytes * group_size ELSE bytes END::DOUBLE AS "    \
+    "size,"                                                                                                  \
+    " collective_seq IS NOT NULL AND op NOT IN ('send', 'recv') AND count(duration_ms) OVER same = "         \
+    "group_size AS whole"                                                                                    \
+    " FROM memory.python.comm_collective WINDOW same AS (PARTITION BY group_name, participate_ranks, op, "   \
+    "collective_seq))"                                                                                       \
+    " WINDOW same AS (PARTITION BY group_name, participate_ranks, op, collective_seq))"
 
 /* Rows of `record`, and one of this moment. */
 #define MEMORY "%1$s UNION ALL BY NAME SELECT *%2$s FROM memory.python.memory_now"

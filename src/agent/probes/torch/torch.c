@@ -246,7 +246,7 @@ static void begin_run(const struct pb_python *py)
     int r = pb_torch_names_begin(py);
     if (r < 0) { /* busy: the next tick tries again */
         if (r != -EBUSY)
-            snprintf(trouble, sizeof(trouble), "out of memory for the names of modules");
+            snprintf(trouble, sizeof(trouble), "there is no memory for the names of modules");
         return;
     }
     take_settings();
@@ -430,6 +430,7 @@ static int stop(char *why, size_t why_size)
     __atomic_store_n(&wanted, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
     pb_hang_dismiss_keeper();
+    pb_torch_flight_stop();
     pb_gil_work_start(&work);
     return 0;
 }
@@ -531,12 +532,18 @@ static void look_for_hang(int64_t now)
 
 static uint64_t tick(uint64_t now)
 {
-    if (pb_torch_run()) {
-        read_memory();
-        look_for_hang(pb_clock_mono());
+    static uint64_t whole_ns; /* when all of it is due */
+    uint64_t flight = pb_torch_run() ? now + pb_torch_flight_tick() : UINT64_MAX;
+
+    if (now >= whole_ns || !pb_torch_run()) {
+        if (pb_torch_run()) {
+            read_memory();
+            look_for_hang(pb_clock_mono());
+        }
+        pb_gil_work_start(&work);
+        whole_ns = now + (pb_torch_run() ? AGAIN_NS : LOOK_NS);
     }
-    pb_gil_work_start(&work);
-    return now + (pb_torch_run() ? AGAIN_NS : LOOK_NS);
+    return flight < whole_ns ? flight : whole_ns;
 }
 
 static void forget(void)
@@ -550,6 +557,16 @@ static void forget(void)
     pb_torch_backward_forget();
 }
 
+static void describe_run(char *ret, size_t size)
+{
+    char ends[120];
+
+    pb_torch_flight_describe(ends, sizeof(ends));
+    snprintf(ret, size, "modules of %.3g%% of the steps%s; step %lld, %llu calls%s",
+             pb_torch.rate * 100 / pb_torch.thin, pb_torch_comm_installed() ? ", collectives" : "",
+             (long long)pb_torch.step, (unsigned long long)pb_torch.calls, ends);
+}
+
 static void describe(char *ret, size_t size)
 {
     if (trouble[0])
@@ -557,9 +574,7 @@ static void describe(char *ret, size_t size)
     else if (!pb_torch_run())
         snprintf(ret, size, "waits for torch to be imported");
     else
-        snprintf(ret, size, "modules of %.3g%% of the steps%s; step %lld, %llu calls",
-                 pb_torch.rate * 100 / pb_torch.thin, pb_torch_comm_installed() ? ", collectives" : "",
-                 (long long)pb_torch.step, (unsigned long long)pb_torch.calls);
+        describe_run(ret, size);
 }
 
 const struct pb_probe pb_probe_torch = {

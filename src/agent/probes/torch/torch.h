@@ -6,6 +6,8 @@
  *   torch_step.c   phases of a step (data loader, forward, backward, optimizer) and where it ends
  *   torch_cost.c   what recording costs, and the budget
  *   torch_comm.c   collectives and transfers
+ *   torch_flight.c when those of NCCL begin and end on the GPU
+ *   torch_timing.c the switch of torch that has them timed
  *   torch_observe.c   observers of what torch tells profilers
  *   torch_backward.c  backward by module
  *   torch_track.c  expressions that are looked at when a step ends
@@ -209,6 +211,48 @@ void pb_torch_comm_forget(void);
 int pb_torch_comm_installed(void); /* whether collectives make rows; any thread */
 /* Forgets open blocks of probing.trace("collective_ops"); any thread. */
 void pb_torch_comm_end_blocks(void);
+
+/* Rows of one operation: that of the probe, and that of a block of probing.trace("collective_ops"). */
+struct pb_torch_rows {
+    uint64_t generation; /* of their arena */
+    int has[2];
+    struct pb_row_ref row[2];
+};
+/* Columns of python.comm_collective that are filled in later. */
+enum pb_torch_comm_late {
+    PB_TORCH_COMM_DONE,
+    PB_TORCH_COMM_DURATION,
+    PB_TORCH_COMM_NUMBER,
+    PB_TORCH_COMM_STARTED,
+    PB_TORCH_COMM_UNKNOWN,
+    PB_TORCH_COMM_LATE
+};
+/* Fills cells of these columns; inside of the recorder, any thread. unknown: nobody will tell its end. */
+void pb_torch_comm_fill(struct pb_arena *arena, const struct pb_torch_rows *rows, const struct pb_late *cells,
+                        unsigned ncells);
+void pb_torch_comm_unknown(struct pb_arena *arena, const struct pb_torch_rows *rows);
+uint32_t pb_torch_comm_group(const char *name); /* as a number */
+
+/* torch_flight.c: an operation of NCCL was issued, by this thread, between two times of that clock; any
+ * thread. 0: there is no room. is_none: their ends cannot be known here. The rest is for the resident
+ * thread; tick returns after how many ns it is due again. forget: in a child of fork. */
+struct pb_torch_issued {
+    struct pb_torch_rows rows;
+    uint32_t group;   /* 0: not known */
+    int64_t from, to; /* CLOCK_REALTIME ns, as torch has it */
+    uint64_t thread;  /* pthread_self */
+    uint64_t bound;   /* 0 */
+};
+int pb_torch_flight_issued(const struct pb_torch_issued *op);
+int64_t pb_torch_flight_clock(void);
+int pb_torch_flight_is_none(void);
+uint64_t pb_torch_flight_tick(void);
+void pb_torch_flight_stop(void);
+void pb_torch_flight_forget(void);
+void pb_torch_flight_describe(char *ret, size_t size);
+
+/* torch_timing.c: comm_timing(backend, on), for the Python part. */
+pb_pyobject *pb_torch_timing(pb_pyobject *self, pb_pyobject *args);
 
 /* torch_track.c: set is for the resident thread, with the value of probing.torch.profiling; the rest is with
  * the GIL. */

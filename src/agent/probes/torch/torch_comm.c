@@ -2,17 +2,18 @@
  * when it is over, so that one that hangs can be read while it hangs.
  *
  * The Python part (_comm.py) reports each one with its data and issuer; torch's own marks for profilers
- * (RecordFunction) report its begin and end, in threads of the backend that have no GIL. A group executes its
- * operations in the order in which they were issued, so a mark that begins belongs to the first operation of
- * a group that has none yet; of several groups, to the one issued last. A mark without a report
- * (of a backend of its own, say) makes a row by itself. These marks are
- * reached by C++ functions of libtorch, by name and for the versions with a known layout; without them rows
- * have no end. For nccl the mark ends when the operation was given to the GPU, so its end is not shown.
+ * (RecordFunction) report its begin and end, in threads of the backend that have no GIL. A group executes
+ * its operations in the order in which they were issued, so a mark that begins belongs to the first
+ * operation of a group that has none yet; of several groups, to the one issued last. A mark without a
+ * report (of a backend of its own, say) makes a row by itself. These marks are reached by C++ functions
+ * of libtorch, by name and for the versions with a known layout; without them rows have no end. For nccl
+ * the mark ends when the operation was given to the GPU: its end comes from torch's Flight Recorder
+ * (torch_flight.c).
  *
  * The rows of the torch probe are in python.comm_collective. Operations issued while a block of
- * probing.trace("collective_ops") is open are rows of the table collective_ops, also if the probe is off: the
- * first block installs the Python part's kernels, and they stay until the probe stops or the agent detaches,
- * since installing them takes longer than many a block. */
+ * probing.trace("collective_ops") is open are rows of the table collective_ops, also if the probe is off:
+ * the first block installs the Python part's kernels, and they stay until the probe stops or the agent
+ * detaches, since installing them takes longer than many a block. */
 #include "agent/core/recorder.h"
 #include "agent/core/thread.h"
 #include "agent/module/module.h"
@@ -24,15 +25,23 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PENDING 256
+#define PENDING  256
+#define ENTRY_NS (20 * (int64_t)1000000) /* from a mark of nccl to its entry in the Flight Recorder */
 
-/* The table of blocks has one column more. */
-enum { PB_IDS_OF(PB_TABLE_COLLECTIVE_OPS) BLOCK_COLUMNS, COLUMNS = SPAN_ID };
-static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_COLLECTIVE_OPS)};
+/* The table of blocks has one column more, before those that came later. */
+#define BLOCK_ID(id, ...) BLOCK_##id,
+enum { PB_IDS_OF(PB_TABLE_COMM_COLLECTIVE) COLUMNS };
+enum { PB_TABLE_COLLECTIVE_OPS(PB_NOTHING, BLOCK_ID) BLOCK_COLUMNS };
+static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_COMM_COLLECTIVE)};
+static const struct pb_column block_columns[] = {PB_COLUMNS_OF(PB_TABLE_COLLECTIVE_OPS)};
 enum { OF_PROBE, OF_BLOCKS, TABLES };
+static const unsigned late[TABLES][PB_TORCH_COMM_LATE] = {
+    [OF_PROBE] = {DONE, DURATION_MS, COLLECTIVE_SEQ, STARTED, END_UNKNOWN},
+    [OF_BLOCKS] = {BLOCK_DONE, BLOCK_DURATION_MS, BLOCK_COLLECTIVE_SEQ, BLOCK_STARTED, BLOCK_END_UNKNOWN}};
 
 /* Operations in progress. Places are taken with the GIL, or without it by a mark without a report. */
 static struct pending {
@@ -41,10 +50,9 @@ static struct pending {
     uint32_t group;     /* its name, hashed */
     uint64_t order;     /* order of issue */
     char operation[24]; /* letters only */
-    uint64_t generation;
-    int has[TABLES]; /* a row in that table */
-    struct pb_row_ref row[TABLES];
+    struct pb_torch_rows rows;
     int64_t begun;
+    int64_t issued; /* as torch's Flight Recorder has it; 0: its end comes by a mark */
 } pending[PENDING];
 enum { FREE, ISSUED, BEGUN };
 static uint32_t next_place, ongoing;
@@ -68,7 +76,7 @@ static struct pb_table *comm_table(struct pb_arena *arena, int which)
                       .share = 2},
         [OF_BLOCKS] = {.name = PB_NAME_OF(PB_TABLE_COLLECTIVE_OPS),
                        .comment = PB_COMMENT_OF(PB_TABLE_COLLECTIVE_OPS),
-                       .columns = columns,
+                       .columns = block_columns,
                        .ncolumns = BLOCK_COLUMNS}};
 
     if (which == OF_PROBE ? !pb_torch_run() : !__atomic_load_n(&blocks, __ATOMIC_RELAXED))
@@ -109,7 +117,8 @@ static void free_place(struct pending *p)
 struct telling {
     const char *op, *group, *dtype, *shape, *location, *ranks; /* NULL: not known */
     long group_rank, group_size, sequence, bytes, asynchronous, sender, receiver,
-        rank;      /* negative: not known */
+        rank, /* negative: not known */
+        nccl;
     uint64_t span; /* that issued it; 0: none */
 };
 
@@ -136,13 +145,36 @@ static void letters_of(const char *text, char *ret, size_t size)
     ret[n] = '\0';
 }
 
-static uint32_t hash_of(const char *text)
+uint32_t pb_torch_comm_group(const char *text)
 {
     uint32_t h = 2166136261u;
 
     for (; text && *text; text++)
         h = (h ^ (unsigned char)*text) * 16777619u;
     return h;
+}
+
+void pb_torch_comm_fill(struct pb_arena *arena, const struct pb_torch_rows *rows, const struct pb_late *cells,
+                        unsigned ncells)
+{
+    struct pb_late placed[PB_TORCH_COMM_LATE];
+
+    for (int i = 0; i < TABLES && rows->generation == pb_recorder_generation(); i++) {
+        for (unsigned c = 0; c < ncells; c++) {
+            placed[c] = cells[c];
+            placed[c].column = late[i][cells[c].column];
+        }
+        if (rows->has[i])
+            pb_fill_all(arena, rows->row[i], placed, ncells);
+    }
+}
+
+void pb_torch_comm_unknown(struct pb_arena *arena, const struct pb_torch_rows *rows)
+{
+    static const bool yes = true;
+    const struct pb_late cell = {PB_TORCH_COMM_UNKNOWN, PB_BOOL, &yes, sizeof(yes)};
+
+    pb_torch_comm_fill(arena, rows, &cell, 1);
 }
 
 /* 1: the row was written. */
@@ -176,7 +208,7 @@ static int write_row(struct pb_table *table, const struct telling *t, int which,
         pb_set_bool(&row, ASYNC_OP, t->asynchronous != 0);
     pb_set_i32(&row, THREAD_ID, pb_thread_id());
     if (which == OF_BLOCKS && t->span)
-        pb_set_i64(&row, SPAN_ID, (int64_t)t->span);
+        pb_set_i64(&row, BLOCK_SPAN_ID, (int64_t)t->span);
     *ret = pb_row_ref(&row);
     return pb_row_commit(&row) == 0;
 }
@@ -196,16 +228,38 @@ static int32_t begin_row(const struct telling *t, int64_t now)
         has[i] = write_row(comm_table(arena, i), t, i, now, &row[i]);
     if (has[OF_PROBE] || has[OF_BLOCKS]) {
         place = take_place();
-        memcpy(pending[place].has, has, sizeof(has));
-        memcpy(pending[place].row, row, sizeof(row));
+        struct pb_torch_rows *rows = &pending[place].rows;
+        memcpy(rows->has, has, sizeof(has));
+        memcpy(rows->row, row, sizeof(row));
+        rows->generation = pb_recorder_generation();
         pending[place].begun = now;
-        pending[place].generation = pb_recorder_generation();
-        pending[place].group = hash_of(t->group);
+        pending[place].issued = t->nccl ? pb_torch_flight_clock() : 0;
+        if (t->nccl ? pb_torch_flight_is_none() : !handle)
+            pb_torch_comm_unknown(arena, rows);
+        pending[place].group = pb_torch_comm_group(t->group);
         pending[place].order = __atomic_fetch_add(&orders, 1, __ATOMIC_RELAXED);
         letters_of(t->op, pending[place].operation, sizeof(pending[place].operation));
     }
     pb_recorder_leave(inside);
     return place;
+}
+
+/* The call that issues an operation of nccl has returned, or ends before `until`. */
+static void hand_over(struct pending *p, int64_t until)
+{
+    const struct pb_torch_issued op = {.rows = p->rows,
+                                       .group = p->group,
+                                       .from = p->issued,
+                                       .to = until,
+                                       .thread = (uint64_t)(uintptr_t)pthread_self()};
+    uint32_t inside;
+
+    struct pb_arena *arena = pb_recorder_enter(&inside);
+    if (arena && !pb_torch_flight_is_none() && !pb_torch_flight_issued(&op))
+        pb_torch_comm_unknown(arena, &p->rows);
+    if (arena)
+        pb_recorder_leave(inside);
+    free_place(p);
 }
 
 /* --- torch's marks --------------------------------------------------------------------------------- */
@@ -219,11 +273,9 @@ static void end_row(struct pending *p, int64_t now)
     if (!arena)
         return;
     double took = (double)(now - p->begun) / 1e6;
-    const struct pb_late end[] = {{DONE, PB_TIMESTAMP, &now, sizeof(now)},
-                                  {DURATION_MS, PB_F64, &took, sizeof(took)}};
-    for (int i = 0; p->generation == pb_recorder_generation() && i < TABLES; i++)
-        if (p->has[i])
-            pb_fill_all(arena, p->row[i], end, 2);
+    const struct pb_late end[] = {{PB_TORCH_COMM_DONE, PB_TIMESTAMP, &now, sizeof(now)},
+                                  {PB_TORCH_COMM_DURATION, PB_F64, &took, sizeof(took)}};
+    pb_torch_comm_fill(arena, &p->rows, end, 2);
     pb_recorder_leave(inside);
 }
 
@@ -281,14 +333,22 @@ static int32_t find_issued(const char *operation)
     return found;
 }
 
-/* "gloo:all_reduce": the part after the colon; NULL: another kind of mark. */
+/* "gloo:all_reduce": the part after the colon; NULL: another kind of mark. "nccl:coalesced" is the end of
+ * operations that have marks of their own. */
 static const char *operation_of(const char *name)
 {
     static const char *const backends[] = {"gloo:", "nccl:", "ucc:", "mpi:"};
+    static const char *const names[][2] = {{"coalesced", NULL}, {"all_reduce_barrier", "barrier"}};
 
-    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
-        if (strncmp(name, backends[i], strlen(backends[i])) == 0)
-            return name + strlen(backends[i]);
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
+        if (strncmp(name, backends[i], strlen(backends[i])) != 0)
+            continue;
+        name += strlen(backends[i]);
+        for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++)
+            if (strcmp(name, names[k][0]) == 0)
+                return names[k][1];
+        return name;
+    }
     return NULL;
 }
 
@@ -301,7 +361,10 @@ static void *mark_begins(void **ret, const void *mark)
     const char *name = pb_torch_mark_name(mark), *operation = name ? operation_of(name) : NULL;
     if (!operation)
         return ret;
+    int nccl = name[0] == 'n';
     int32_t place = find_issued(operation);
+    if (place >= 0 && nccl)
+        return ret; /* the call that issues it goes on */
     if (place < 0) {
         const struct telling t = {.op = operation,
                                   .group_rank = -1,
@@ -311,13 +374,16 @@ static void *mark_begins(void **ret, const void *mark)
                                   .asynchronous = -1,
                                   .sender = -1,
                                   .receiver = -1,
-                                  .rank = -1};
+                                  .rank = -1,
+                                  .nccl = nccl};
         place = begin_row(&t, pb_clock_mono());
     }
-    if (place >= 0 && name[0] != 'n')
+    if (place >= 0 && !nccl) {
         __atomic_store_n(&pending[place].mark, mark, __ATOMIC_RELEASE);
-    else if (place >= 0) /* nccl: its work on the GPU is not over when the mark ends */
-        free_place(&pending[place]);
+    } else if (place >= 0) { /* its group is not known: it has the next entry that this thread makes */
+        pending[place].group = 0;
+        hand_over(&pending[place], pending[place].issued + ENTRY_NS);
+    }
     return ret;
 }
 
@@ -397,13 +463,13 @@ static pb_pyobject *comm_wanted(pb_pyobject *self, pb_pyobject *unused)
 }
 
 /* comm_begin(op, group, group_rank, group_size, seq, bytes, dtype, shape, async, sender, receiver, rank,
- * location, ranks): the number for comm_refused; -1: nothing records. */
+ * location, ranks, nccl): the number for comm_refused and comm_issued; -1: nothing records. */
 static pb_pyobject *comm_begin(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
-    static const int texts[] = {0, 1, 6, 7, 12, 13}, numbers[] = {2, 3, 4, 5, 8, 9, 10, 11};
+    static const int texts[] = {0, 1, 6, 7, 12, 13}, numbers[] = {2, 3, 4, 5, 8, 9, 10, 11, 14};
     const char *text[6];
-    long number[8];
+    long number[9];
     (void)self;
 
     for (int i = 0; i < 6; i++) {
@@ -412,7 +478,7 @@ static pb_pyobject *comm_begin(pb_pyobject *self, pb_pyobject *args)
         if (!text[i])
             return NULL;
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         pb_pyobject *each = py->tuple_get(args, numbers[i]);
         number[i] = each ? py->int_as(each) : -1;
         if (py->err_occurred())
@@ -434,6 +500,7 @@ static pb_pyobject *comm_begin(pb_pyobject *self, pb_pyobject *args)
                               .sender = number[5],
                               .receiver = number[6],
                               .rank = number[7],
+                              .nccl = number[8] > 0,
                               .span = around.id};
     int32_t place = begin_row(&t, pb_clock_mono());
     if (place >= 0)
@@ -451,6 +518,20 @@ static pb_pyobject *comm_refused(pb_pyobject *self, pb_pyobject *number)
     py->err_clear();
     if (place >= 0 && place < PENDING)
         free_place(&pending[place]);
+    py->incref(py->none);
+    return py->none;
+}
+
+/* comm_issued(number): the call of an operation of nccl has returned. */
+static pb_pyobject *comm_issued(pb_pyobject *self, pb_pyobject *number)
+{
+    const struct pb_python *py = pb_python_here();
+    long place = py->int_as(number);
+    (void)self;
+
+    py->err_clear();
+    if (place >= 0 && place < PENDING && pending[place].issued)
+        hand_over(&pending[place], pb_torch_flight_clock());
     py->incref(py->none);
     return py->none;
 }
@@ -496,6 +577,8 @@ struct pb_py_method pb_comm_methods[] = {
     {"comm_wanted", (pb_py_function)comm_wanted, PB_METH_NOARGS, NULL},
     {"comm_begin", (pb_py_function)comm_begin, PB_METH_VARARGS, NULL},
     {"comm_refused", (pb_py_function)comm_refused, PB_METH_O, NULL},
+    {"comm_issued", (pb_py_function)comm_issued, PB_METH_O, NULL},
+    {"comm_timing", (pb_py_function)pb_torch_timing, PB_METH_VARARGS, NULL},
     {"comm_block", (pb_py_function)comm_block, PB_METH_O, NULL},
     {0},
 };
@@ -535,6 +618,7 @@ void pb_torch_comm_forget(void)
     told = changing = 0;
     part_module = NULL;
     ongoing = 0;
+    pb_torch_flight_forget();
     memset(pending, 0, sizeof(pending));
     pb_torch_comm_end_blocks();
 }
