@@ -19,6 +19,7 @@
 #include "remote/threads.h"
 
 struct pb_ask;
+struct pb_collective_rank;
 struct pb_core_info;
 struct pb_room;
 struct pb_sources;
@@ -111,8 +112,9 @@ struct pb_stacks {
     struct pb_waits waits; /* one per thread, after pb_stacks_waits; else none */
     char verdict[512];     /* "": nothing is known */
     bool verdict_is_wait;  /* it says what the main thread waits for */
-    char note[256];        /* why Python could not be read; "": no reason to tell */
-    const char *root;      /* root of the files of a core */
+    struct pb_collective_rank *collectives; /* where it stands in its process groups; NULL: unknown */
+    char note[256];                         /* why Python could not be read; "": no reason to tell */
+    const char *root;                       /* root of the files of a core */
 };
 
 /* The stacks of several processes, taken at once, each in a child (task.h), with what each thread waits for.

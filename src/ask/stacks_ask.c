@@ -2,14 +2,18 @@
  *
  * The child copies the result into the memory shared with the caller: texts, frames, threads; not the
  * readers, which end with the child. */
+#include "ask/collectives.h"
 #include "ask/stacks.h"
 #include "ask/task.h"
 #include "remote/core.h"
+#include "remote/ras.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     LIVE_LIMIT_MS = 15000,
@@ -21,6 +25,7 @@ struct question {
     const struct pb_target *target;
     struct pb_stacks_options options;
     enum pb_waits_depth depth;
+    bool several; /* ranks are compared */
 };
 
 struct copying {
@@ -126,6 +131,58 @@ static struct pb_stacks *copy_stacks(struct pb_room *room, const struct pb_stack
     return c.full ? NULL : to;
 }
 
+/* A group counts as standing after so long: the longest collectives of a sound job take less. */
+#define STANDS_S     1.0
+#define RAS_MS       1000
+#define RAS_APART_US 300000
+
+/* What NCCL's own service says of the ranks that were not asked: two answers, since ranks of a job that
+ * runs are at different numbers too. */
+static void ask_ras(struct pb_stacks *s)
+{
+    struct pb_ras first, second;
+    char text[300];
+    size_t len = strlen(s->verdict);
+
+    if (pb_ras_ask(s->pid, RAS_MS, &first, NULL) < 0)
+        return;
+    usleep(RAS_APART_US);
+    if (pb_ras_ask(s->pid, RAS_MS, &second, NULL) == 0) {
+        if (pb_ras_judge(&first, &second, text, sizeof(text)))
+            snprintf(s->verdict + len, sizeof(s->verdict) - len, "; NCCL: %s", text);
+        pb_ras_done(&second);
+    }
+    pb_ras_done(&first);
+}
+
+/* One rank alone: what it waits for. */
+static void add_own(struct pb_stacks *s, const struct pb_collective_rank *rank)
+{
+    size_t len = strlen(s->verdict);
+    struct pb_stall stall;
+
+    if (!pb_collectives_own(rank, STANDS_S, &stall) || !stall.gpu)
+        return; /* of others the main thread's stack says it */
+    snprintf(s->verdict + len, sizeof(s->verdict) - len, "%s%s", len ? "; " : "", stall.text);
+    ask_ras(s);
+}
+
+/* Where it stands in its process groups. */
+static void take_collectives(struct copying *c, struct pb_stacks *s, bool several)
+{
+    struct pb_collective_rank rank = {.rank = s->rank, .pid = s->pid};
+
+    if (rank.rank >= 0 && pb_collectives_take(&s->source, &rank) == 0) {
+        struct pb_collective_rank *to = several ? copy_array(c, &rank, 1, sizeof(rank)) : NULL;
+        if (to)
+            to->groups = copy_array(c, rank.groups, rank.ngroups, sizeof(*rank.groups));
+        s->collectives = to && to->groups ? to : NULL;
+        if (!several)
+            add_own(s, &rank);
+    }
+    pb_collectives_done(&rank, 1);
+}
+
 static int take_process(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct question *q = arg;
@@ -137,6 +194,8 @@ static int take_process(const struct pb_ask *ask, void *arg, struct pb_room *roo
     r = pb_stacks_take(&s, &q->options, err);
     if (r == 0 && q->depth != PB_WAITS_NONE)
         r = pb_stacks_waits(&s, q->depth);
+    if (r == 0 && q->depth != PB_WAITS_NONE && !q->target->core)
+        take_collectives(&(struct copying){.room = room}, &s, q->several);
     if (r == 0) {
         struct pb_stacks *answer = copy_stacks(room, &s);
         pb_task_answer(room, answer);
@@ -144,6 +203,49 @@ static int take_process(const struct pb_ask *ask, void *arg, struct pb_room *roo
     }
     pb_stacks_done(&s);
     return r;
+}
+
+static void add_stall(struct pb_stacks *s, const struct pb_stall *stall, enum pb_stall_role role)
+{
+    size_t len = strlen(s->verdict);
+    const char *join = len ? "; " : "";
+    bool missing = stall->kind == PB_STALL_NOT_JOINED, known = false;
+
+    for (size_t i = 0; i < s->waits.n; i++) /* said by wait_ranks.c */
+        known = known || s->waits.at[i].absent[0];
+    if (role == PB_STALL_NO_PART || (missing && known))
+        return;
+    if (role == PB_STALL_OTHER && missing)
+        snprintf(s->verdict + len, sizeof(s->verdict) - len,
+                 "%shas not issued %s number %llu of group %s; ranks that have, for %.0f s: %s", join,
+                 stall->op, (unsigned long long)stall->number, stall->group, stall->seconds, stall->waiting);
+    else
+        snprintf(s->verdict + len, sizeof(s->verdict) - len, "%s%s", join, stall->text);
+}
+
+/* Says in the verdict of each rank what holds up its group. */
+static void compare_collectives(struct pb_stacks_answer *answers, size_t nanswers)
+{
+    struct pb_collective_rank *ranks = calloc(nanswers + 1, sizeof(*ranks));
+    struct pb_stacks **of = calloc(nanswers + 1, sizeof(*of));
+    unsigned char *roles = calloc(nanswers + 1, 1);
+    struct pb_stall stall;
+    size_t n = 0;
+
+    for (size_t i = 0; ranks && of && i < nanswers; i++) {
+        /* The answer is in our own memory; const is only for its readers. */
+        struct pb_stacks *s = answers[i].result == 0 ? (struct pb_stacks *)answers[i].stacks : NULL;
+        if (s && s->collectives) {
+            of[n] = s;
+            ranks[n++] = *s->collectives;
+        }
+    }
+    if (roles && n > 1 && pb_collectives_judge(ranks, n, STANDS_S, &stall, roles))
+        for (size_t i = 0; i < n; i++)
+            add_stall(of[i], &stall, roles[i]);
+    free(ranks);
+    free(of);
+    free(roles);
 }
 
 int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
@@ -161,7 +263,7 @@ int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
     for (size_t i = 0; i < targets->n; i++) {
         const struct pb_target *t = &targets->at[i];
         unsigned limit_ms = t->core ? CORE_LIMIT_MS : LIVE_LIMIT_MS;
-        questions[i] = (struct question){t, *options, depth};
+        questions[i] = (struct question){t, *options, depth, targets->n > 1};
         /* Leaves time to show the threads read so far, when others cannot be read in time. */
         if (ask && ask->limit_ms && !questions[i].options.within_ms)
             questions[i].options.within_ms = ask->limit_ms / 2 + 1;
@@ -175,8 +277,10 @@ int pb_stacks_ask(const struct pb_ask *ask, const struct pb_targets *targets,
     for (size_t i = 0; i < targets->n; i++)
         ret[i] = (struct pb_stacks_answer){tasks[i].result, tasks[i].err, pb_task_answer_of(&tasks[i]),
                                            tasks[i].room};
-    if (depth != PB_WAITS_NONE)
+    if (depth != PB_WAITS_NONE) {
         pb_waits_compare_ranks(ret, targets->n);
+        compare_collectives(ret, targets->n);
+    }
     free(questions);
     free(tasks);
     return 0;

@@ -287,7 +287,7 @@ static void take_end(struct pb_ask_part *a, struct link *l, int error)
     } else {
         settle(a, in->node, in->reader.greeted ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED,
                in->reader.greeted ? "it ended in the middle of its answer"
-                                  : "the server there is not a probing service");
+                                  : "what answers there is no service of probing");
     }
 }
 
@@ -421,7 +421,7 @@ static void read_link(struct pb_ask_part *a, struct link *l)
     } else {
         int r = pb_http_take(&l->http, bytes, (size_t)n, take_body, &body);
         if (r == -EBADMSG && !settled(a, l->in->node) && !fall_back(a, l))
-            settle(a, l->in->node, PB_NODE_REFUSED, "the server there is not a probing service");
+            settle(a, l->in->node, PB_NODE_REFUSED, "what answers there is no service of probing");
         else if (l->http.ended && !settled(a, l->in->node))
             take_end(a, l, 0);
         if (!settled(a, l->in->node))

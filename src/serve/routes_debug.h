@@ -21,8 +21,7 @@
          .limit_s = 30},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/breakpoints",                                                         \
-         .summary = "Sets a breakpoint at FILE:LINE [if CONDITION], given in the body; returns the address " \
-                    "of its prompt for nc",                                                                  \
+         .summary = "Sets one where the body says, FILE:LINE [if CONDITION]; says where nc gets the prompt", \
          .words = PB_WORDS("-t", "{id}", "break"),                                                           \
          .params = PB_PARAMS(                                                                                \
              TIMEOUT,                                                                                        \
@@ -42,17 +41,17 @@
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/pause",                                                               \
-         .summary = "Stops its main thread between two bytecodes; returns the address of a prompt in its "   \
-                    "frame, for nc",                                                                         \
+         .summary = "Stops its main thread between two bytecodes; says where nc gets a prompt in its frame", \
          .words = PB_WORDS("-t", "{id}", "pause"),                                                           \
-         .params = PB_PARAMS(TIMEOUT, {"limit", "--limit", PB_PARAM_NUMBER, 1, 86400,                        \
-                                       "resume after so many seconds without input (default 600)", false}),  \
+         .params =                                                                                           \
+             PB_PARAMS(TIMEOUT, {"limit", "--limit", PB_PARAM_NUMBER, 1, 86400,                              \
+                                 "it goes on after so many seconds without input; 600 unless told", false}), \
          .forms = pb_forms_text,                                                                             \
          .flags = PB_ROUTE_CHANGES,                                                                          \
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/continue",                                                            \
-         .summary = "Resumes the thread",                                                                    \
+         .summary = "Lets it go on",                                                                         \
          .words = PB_WORDS("-t", "{id}", "pause", "--continue"),                                             \
          .params = PB_PARAMS(TIMEOUT),                                                                       \
          .forms = pb_forms_text,                                                                             \
@@ -60,7 +59,7 @@
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/debug",                                                               \
-         .summary = "Serves the Debug Adapter Protocol in it and returns the address",                       \
+         .summary = "Serves the Debug Adapter Protocol in it, and says at which address",                    \
          .words = PB_WORDS("-t", "{id}", "debug"),                                                           \
          .params = PB_PARAMS(TIMEOUT),                                                                       \
          .forms = pb_forms_text,                                                                             \
@@ -68,7 +67,7 @@
          .limit_s = 60},                                                                                     \
     {                                                                                                        \
         .method = "POST", .path = "/api/v1/targets/{id}/debug/stop",                                         \
-        .summary = "Stops the debugger and resumes all threads",                                             \
+        .summary = "Ends that, and lets all threads go on",                                                  \
         .words = PB_WORDS("-t", "{id}", "debug", "--stop"), .params = PB_PARAMS(TIMEOUT),                    \
         .forms = pb_forms_text, .flags = PB_ROUTE_CHANGES, .limit_s = 60                                     \
     }
