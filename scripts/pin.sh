@@ -29,6 +29,14 @@ done
     -c requirements/test.txt -c requirements/clients.txt requirements/soak.in -o "$tmp/soak.txt"
 { head_line soak; cat "$tmp/soak.txt"; } >requirements/soak.txt
 
+# torch is there already, the CPU build: what its CUDA build wants is left out.
+"$tmp/venv/bin/uv" pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package torch \
+    -c requirements/test.txt -c requirements/clients.txt requirements/frameworks.in -o "$tmp/frameworks.txt"
+{
+    head_line frameworks
+    awk '/^[a-z]/ { out = /^(nvidia|cuda|triton)/ } !out' "$tmp/frameworks.txt"
+} >requirements/frameworks.txt
+
 python3.11 -m pip download -q -r requirements/torch.in -d "$tmp/torch"
 {
     head_line torch

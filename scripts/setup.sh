@@ -66,7 +66,7 @@ sets_for() {
     case $1 in
     build) echo build ;;
     test) echo build test sql wheel torch harm debugpy clients ;;
-    soak) echo soak ;;
+    soak) echo soak frameworks ;;
     bench) echo build bench ;;
     demo) echo build torch ;;
     wheel) echo build wheel ;;
@@ -190,6 +190,15 @@ install_clients() {
     fi
 }
 
+# Real frameworks. They want torch: without the CPU build pip would take the one with CUDA, gigabytes.
+install_frameworks() {
+    if [ -e $venv/installed/torch.missing ]; then
+        say "going on without frameworks: there is no torch"
+    else
+        install_set frameworks
+    fi
+}
+
 install_wanted_packages() {
     asked=$venv/installed/packages.asked
     wanted=$(wanted_packages_for "$1" | without_those_there)
@@ -239,6 +248,7 @@ install_python_parts() {
         torch) install_torch ;;
         harm) install_harm ;;
         clients) install_clients ;;
+        frameworks) install_frameworks ;;
         *) install_set "$set" ;;
         esac
         [ "$set" = build ] && link_zig

@@ -5,11 +5,12 @@ of this step. A name is read from the frame without side effects; an expression 
 of python.variables, and all of a step are a row of training_logs, with the columns `loss` and `loss@train`. Tensors are read by layout, so what is
 sharded over ranks is NULL, once with the reason. A number on a GPU is copied without waiting for the GPU, unseen by the program's modes, and read at
 a later step. Nothing here raises into the program but what its own signal handlers raise meanwhile, which the agent raises there once our code has
-ended. lr, grad_norm and throughput are known without a function.
+ended. lr, grad_norm and throughput are known without a function, and loss, epoch and step where the program or its framework has them (_known.py).
 """
 import sys
 
 import _probing
+from . import _known as _frameworks
 from . import _values
 from ._helpers import frame_locals
 from ._own import make_table
@@ -17,7 +18,8 @@ from ._program import is_of_program
 from ._signals import Guard
 
 LOCAL = "grad_norm_local"  # of the shards that this rank has
-KNOWN = ("lr", "grad_norm", LOCAL, "throughput")
+USED = "grad_norm_used"  # of the gradients that the optimizer took, after the program has clipped them
+KNOWN = ("lr", "grad_norm", LOCAL, USED, "throughput", "loss", "epoch", "step")
 PENDING_MAX, FRAMES_MAX = 64, 100
 
 
@@ -65,15 +67,16 @@ def step(number, optimizer, samples, seconds):
     """Evaluates all of them. number: of the step."""
     _collect()
     values, frames, found, missing = {}, {}, [], []
+    told = _frameworks.look(sys._getframe(1)) if _expressions else {}
     for each in list(_expressions):
         try:
-            found.append((each,) + _evaluate(each, frames, optimizer, samples, seconds))
+            found.append((each,) + _evaluate(each, frames, optimizer, samples, seconds, told))
         except Exception as error:
             if is_of_program(error):
                 raise
             missing.append((each, _why(each, error)))
-    number = _own("step", found, frames, _own("global_step", found, frames, number))
-    epoch = _own("epoch", found, frames, None)
+    number = _own("step", found, frames, _own("global_step", found, frames, told.get("step", number)))
+    epoch = _own("epoch", found, frames, told.get("epoch"))
     for each, value, place in found:
         _take(number, each, value, place, values)
     for each, why in missing:
@@ -107,9 +110,9 @@ def _own(name, found, frames, otherwise):
     return next((value for value in values if type(value) is int), otherwise)
 
 
-def _evaluate(each, frames, optimizer, samples, seconds):
+def _evaluate(each, frames, optimizer, samples, seconds, told):
     if not each.function:
-        return _known(each.text, optimizer, samples, seconds), (None, None, None)
+        return _known(each.text, optimizer, samples, seconds, told), (None, None, None)
     if each.function not in frames:
         frame = sys._getframe(2)
         for _ in range(FRAMES_MAX):
@@ -147,12 +150,18 @@ def _evaluate_code(each, frame, names):
     return value
 
 
-def _known(name, optimizer, samples, seconds):
-    groups = _values.own_field(optimizer, "param_groups")
-    if name == "lr":
-        return groups[0]["lr"]
+def _known(name, optimizer, samples, seconds, told):
     if name == "throughput":
         return samples / seconds if samples > 0 and seconds > 0 else None
+    if told.get(name) is not None:
+        return told[name]
+    if name in _frameworks.NAMES and name != "grad_norm":
+        raise Failed("no function that runs has a variable of that name, and no framework that is known tells it: name the function, as in %s@train" % name)
+    groups = _values.own_field(optimizer, "param_groups")
+    if groups is None:
+        raise Failed("the optimizer is not torch's")
+    if name == "lr":
+        return groups[0]["lr"]
     return norm_of([parameter for group in groups for parameter in group["params"]])
 
 

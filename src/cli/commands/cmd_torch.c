@@ -174,7 +174,10 @@ static char *make_sql(bool as_tree, bool as_table, bool ranks, const struct pb_o
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     bool as_tree = call->nargs && strcmp(call->args[0], "tree") == 0;
-    struct pb_query_options o = {.timeout_ms = TIMEOUT_MS, .watch_ms = pb_call_ms(call, "interval")};
+    struct pb_query_options o = {
+        .timeout_ms = TIMEOUT_MS,
+        .watch_ms = pb_call_ms(call, "interval"),
+        .print = {.if_empty = "nothing is recorded yet: config probing.torch.profiling=on begins it"}};
 
     if (call->nargs && strcmp(call->args[0], "profile") == 0)
         return pb_torch_profile(call, err);

@@ -27,6 +27,7 @@ struct pb_printer {
     char **names, **types;
     unsigned ncolumns;
     uint64_t nrows, results;
+    bool shown; /* a row, where results without rows are left out */
     struct pb_rows rows;
     struct pb_records records;
     struct pb_parquet *parquet;
@@ -215,6 +216,12 @@ static int add_to_table(struct pb_printer *p, const struct pb_sql_cell *cells)
     return p->rows.bytes > TABLE_BYTES ? pb_rows_flush(&p->rows) : 0;
 }
 
+/* Whether results without rows are left out. */
+static bool leaves_out(const struct pb_printer *p)
+{
+    return p->o.if_empty && p->format == PB_QUERY_TABLE;
+}
+
 static int finish_result(struct pb_printer *p, struct pb_err *err)
 {
     int r = 0;
@@ -224,7 +231,9 @@ static int finish_result(struct pb_printer *p, struct pb_err *err)
     enum pb_records_form form;
     if (in_records(p, &form))
         pb_records_end(&p->records);
-    if (p->format == PB_QUERY_TABLE && !p->o.expanded && !is_plan(p)) {
+    if (p->format == PB_QUERY_TABLE && !p->o.expanded && !is_plan(p) && leaves_out(p) && p->nrows == 0) {
+        pb_rows_done(&p->rows);
+    } else if (p->format == PB_QUERY_TABLE && !p->o.expanded && !is_plan(p)) {
         r = pb_rows_print(&p->rows, PB_FORMAT_TABLE, NULL, err);
         pb_rows_done(&p->rows);
     }
@@ -340,7 +349,7 @@ int pb_printer_columns(struct pb_printer *p, const struct pb_sql_column *columns
         r = keep_names(p, columns, n);
     if (r < 0)
         return r;
-    if (p->results++ && p->format != PB_QUERY_JSONL)
+    if (p->results++ && p->format != PB_QUERY_JSONL && !leaves_out(p))
         putc('\n', p->out);
     p->nrows = 0;
     p->began = pb_now_ns();
@@ -362,6 +371,9 @@ static int add_row(struct pb_printer *p, const struct pb_sql_cell *cells, unsign
 
     if (p->parquet)
         return pb_parquet_row(p->parquet, cells, n);
+    if (leaves_out(p) && p->nrows == 0 && p->shown)
+        putc('\n', p->out);
+    p->shown = true;
     if (in_records(p, &form)) {
         for (unsigned i = 0; i < p->ncolumns; i++)
             pb_records_field(&p->records, kind_of(&cells[i]), cells[i].text, cells[i].length);
@@ -438,6 +450,8 @@ int pb_printer_end(struct pb_printer *p, struct pb_err *err)
     if (p->parquet)
         return err ? pb_parquet_end(p->parquet, err) : 0;
     int r = !p->arrow ? finish_result(p, err) : err ? pb_arrow_end(p->arrow) : 0;
+    if (r == 0 && leaves_out(p) && p->results && !p->shown)
+        fprintf(p->out, "%s\n", p->o.if_empty);
     if (r == 0 && (fflush(p->out) != 0 || ferror(p->out)))
         r = pb_fail(err, -errno, "the output cannot be written: %s", strerror(errno));
     return r;

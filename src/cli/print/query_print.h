@@ -31,7 +31,8 @@ struct pb_print_options {
     bool expanded; /* a table has one column a line */
     bool columns;  /* jsonl begins with {"columns": [{"name": ..., "type": ...}, ...]}, then each row is an
                       array */
-    bool screen;   /* out is drawn on the terminal: a table fits it, and notes go there too */
+    const char *if_empty; /* of tables: those without rows are left out, and this is printed if all are */
+    bool screen;          /* out is drawn on the terminal: a table fits it, and notes go there too */
 };
 
 /* out: where rows go; a table on stdout is fitted to the terminal. NULL: out of memory. */

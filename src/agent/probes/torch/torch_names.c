@@ -426,6 +426,30 @@ static struct known_module *name_tree(const struct pb_python *py, pb_pyobject *r
     return find_module(root);
 }
 
+/* The name that the module has itself: Keras names its layers. */
+static int own_name(const struct pb_python *py, pb_pyobject *module, char *ret, size_t size)
+{
+    pb_pyobject *name = pb_own_field(py, module, "name");
+    const char *text =
+        name && pb_type_of(name, pb_module_header(py)) == py->str_type ? py->utf8_of(name) : NULL;
+    int is = text && text[0];
+
+    py->err_clear();
+    if (is)
+        snprintf(ret, size, "%.100s", text);
+    for (char *c = ret; *c; c++)
+        *c = (unsigned char)*c < 0x20 ? '?' : *c;
+    if (name)
+        py->decref(name);
+    return is;
+}
+
+/* Whether a place is of a module with a path, not of a model itself. */
+static int is_inner(uint32_t place)
+{
+    return place && memory->places[place].depth > 0;
+}
+
 /* A module that is in no model by `_modules`: if another module called it, it is named after that. */
 static struct known_module *name_stranger(const struct pb_python *py, pb_pyobject *module, uint32_t parent)
 {
@@ -436,7 +460,11 @@ static struct known_module *name_stranger(const struct pb_python *py, pb_pyobjec
     const char *outer = name_field(around, 0, &length);
     const char *outer_model = name_field(around, 2, &model_length);
     class_name(py, module, kind, sizeof(kind));
-    snprintf(path, sizeof(path), "%.*s.(%s)", length < 300 ? length : 300, outer, kind);
+    if (own_name(py, module, kind, sizeof(kind)))
+        snprintf(path, sizeof(path), "%.*s%s%s", is_inner(parent) && length < 300 ? length : 0, outer,
+                 is_inner(parent) ? "." : "", kind);
+    else
+        snprintf(path, sizeof(path), "%.*s.(%s)", length < 300 ? length : 300, outer, kind);
     snprintf(model, sizeof(model), "%.*s", model_length < 120 ? model_length : 120, outer_model);
     struct known_module *m = add_module(py, module);
     if (m)

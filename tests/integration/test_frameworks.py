@@ -1,0 +1,85 @@
+"""Real frameworks: what is told of their trainings is what their own callbacks count, and docs/frameworks.md says which
+of it is. In make soak, for the packages of requirements/frameworks.txt."""
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+
+import frameworks_kit
+import jobs
+import pytest
+from jobs import probe
+from jobs import rows as query
+
+pytestmark = [pytest.mark.skipif(not os.environ.get("PROBING_SOAK"), reason="a hundred MB of frameworks: make soak"),
+              pytest.mark.timeout(300)]
+COLUMNS = ("steps", "micro-batches", "samples", "phases", "evaluation", "loss", "lr", "epoch", "norm", "modules")
+
+
+def run(name, text, tmp_path):
+    """Gives the running job, and what the program has counted."""
+    (tmp_path / "train.py").write_text(text)
+    return jobs.start(sys.executable, tmp_path / "train.py", tmp_path / "go", ready="ready\n", ready_seconds=120)
+
+
+def counted(job, tmp_path):
+    assert probe(job.pid, "config", "probing.torch.budget=off",
+                 "probing.torch.profiling=on,exprs=lr,loss,epoch,grad_norm").returncode == 0
+    jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 30, "the probe")
+    (tmp_path / "go").write_text("")
+    jobs.wait_until(lambda: "\ncounted" in job.output or not job.alive(), 120, "the training")
+    assert job.alive(), job.output
+    return json.loads(job.output.split("\ncounted ")[1].splitlines()[0])
+
+
+def close(one, other):
+    return len(one) == len(other) and all(abs(a - b) <= 1e-4 * max(abs(b), 1e-6) for a, b in zip(one, other))
+
+
+def judge(job, said, paths):
+    """Which of COLUMNS is right."""
+    steps = query(job, "SELECT * FROM python.torch_step WHERE kind = 'train' ORDER BY timestamp")
+    evaluated = query(job, "SELECT * FROM python.torch_step WHERE kind = 'eval'")
+    logs = query(job, "SELECT * FROM training_logs ORDER BY timestamp")
+    modules = {row["module"] for row in query(job, "SELECT DISTINCT module FROM python.torch_trace WHERE stage = 'forward'")}
+    values = lambda name: [row[name] for row in logs if row.get(name) is not None]
+    last = lambda known: known[-len(values("loss") or [0]):]
+    yield [row["step"] for row in steps] == list(range(said["steps"] - said["unseen_steps"]))
+    yield {row["micro_batches"] for row in steps} == {said["batches"] // said["steps"]}
+    yield ({row["samples"] for row in steps} == {said["samples"]}
+           and {row["tokens"] for row in steps} == {said.get("tokens")})
+    yield all(0 < row["forward_ms"] and 0 < row["backward_ms"] and 0 < row["optimizer_ms"] and row["forward_ms"]
+              + row["backward_ms"] + row["optimizer_ms"] + row["data_ms"] <= row["duration_ms"] * 1.001 for row in steps)
+    yield (len(evaluated) == said["evaluated"] - said.get("sanity", 0)
+           and {row["samples"] for row in evaluated} <= {said.get("eval_samples")})
+    yield close(values("loss"), last(said.get("losses", [None])))
+    yield bool(values("lr")) and (said["lr"] is None or set(values("lr")) == {said["lr"]})
+    epochs = said.get("epochs", 0)
+    yield not epochs or sorted(set(values("epoch"))) == list(range(said["unseen_steps"] * epochs // said["steps"], epochs))
+    norms = values("grad_norm")
+    yield bool(norms) and ("norms" not in said or close(norms, said["norms"][-len(norms):]))
+    yield modules >= set(paths) and not [path for path in modules if "_orig_mod" in path or path.startswith("module.")]
+
+
+@pytest.mark.parametrize("name", frameworks_kit.TRAININGS)
+def test_what_is_told_of_a_framework_is_what_it_counts(name, tmp_path):
+    package = frameworks_kit.PACKAGES.get(name, name)
+    assert importlib.util.find_spec(package), f"scripts/setup.sh soak installs {package}"
+    with run(name, frameworks_kit.TRAININGS[name], tmp_path) as job:
+        said = counted(job, tmp_path)
+        found = dict(zip(COLUMNS, judge(job, said, frameworks_kit.PATHS[name])))
+    words = [f"{name} {importlib.metadata.version(package)}"] + ["right" if found[each] else "no" for each in COLUMNS]
+    line = "| " + " | ".join(words) + " |"
+    assert line in (jobs.TOP / "docs/frameworks.md").read_text(), f"docs/frameworks.md says otherwise: {line}"
+
+
+def test_a_server_has_calls_a_thread_and_is_idle(tmp_path):
+    with run("server", frameworks_kit.SERVER, tmp_path) as job:
+        said = counted(job, tmp_path)
+        found = query(job, "SELECT kind, samples, count(*) AS n FROM python.torch_step GROUP BY ALL")
+        assert found == [{"kind": "call", "samples": 2, "n": said["requests"] - 8}]
+        shown = probe(job.pid, "torch", "--once").stdout
+        assert "p99_ms" in shown
+        assert "step_ms" not in shown
+        assert query(job, "SELECT * FROM python.alerts") == []
