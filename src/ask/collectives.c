@@ -18,7 +18,7 @@
 
 /* --- reading a rank -------------------------------------------------------------------------------- */
 
-struct reading {
+struct collectives_reading {
     struct pb_flight flight;
     struct pb_flight_head head;
     bool gpu;
@@ -29,7 +29,7 @@ struct reading {
     size_t *seen;
 };
 
-static struct pb_collective_group *find_group(struct reading *r, const struct pb_flight_entry *e,
+static struct pb_collective_group *find_group(struct collectives_reading *r, const struct pb_flight_entry *e,
                                               size_t first)
 {
     for (size_t i = first; i < r->to->ngroups; i++)
@@ -47,7 +47,7 @@ static struct pb_collective_group *find_group(struct reading *r, const struct pb
     return g;
 }
 
-static void take_operation(const struct reading *r, const struct pb_flight_entry *e,
+static void take_operation(const struct collectives_reading *r, const struct pb_flight_entry *e,
                            const struct pb_flight_group *reached, struct pb_collective *ret)
 {
     char name[64];
@@ -64,7 +64,7 @@ static void take_operation(const struct reading *r, const struct pb_flight_entry
     ret->timeout_s = (double)e->timeout_ms / 1e3;
 }
 
-static void take_groups(struct reading *r, size_t first)
+static void take_groups(struct collectives_reading *r, size_t first)
 {
     struct pb_flight_group *reached = calloc(MOST_STATUS, sizeof(*reached));
     size_t n = reached ? pb_flight_groups(&r->flight, &r->head, reached, MOST_STATUS) : 0;
@@ -88,7 +88,7 @@ static void take_groups(struct reading *r, size_t first)
     free(reached);
 }
 
-static int read_recorder(struct reading *r)
+static int read_recorder(struct collectives_reading *r)
 {
     _cleanup_free_ char *buffer = malloc((size_t)CHUNK * PB_FLIGHT_ENTRY_MAX);
     _cleanup_free_ struct pb_flight_entry *some = malloc(CHUNK * sizeof(*some));
@@ -128,12 +128,12 @@ int pb_collectives_take(struct pb_source *source, struct pb_collective_rank *to)
         return -ENOMEM;
     clock_gettime(CLOCK_REALTIME, &now);
     for (int gpu = 0; gpu < 2; gpu++) {
-        struct reading reading = {.gpu = gpu != 0,
-                                  .now = now.tv_sec * INT64_C(1000000000) + now.tv_nsec,
-                                  .to = to,
-                                  .ids = ids,
-                                  .seen = seen,
-                                  .entries = entries};
+        struct collectives_reading reading = {.gpu = gpu != 0,
+                                              .now = now.tv_sec * INT64_C(1000000000) + now.tv_nsec,
+                                              .to = to,
+                                              .ids = ids,
+                                              .seen = seen,
+                                              .entries = entries};
         r = pb_recorder_find(source, gpu != 0, &reading.flight, &err);
         if (r == 0)
             r = pb_flight_look(&reading.flight, &reading.head);

@@ -38,7 +38,7 @@ static pid_t parent_of(pid_t pid)
 }
 
 /* What the child has read of one process. */
-struct entry {
+struct process_entry {
     pid_t ppid;
     size_t len; /* 0: a kernel thread, or the process has ended */
     char command[];
@@ -63,7 +63,7 @@ static int read_entry(const struct pb_ask *ask, void *arg, size_t i, struct pb_r
         len = 0;
     while (len > 0 && command[len - 1] == '\0')
         len--;
-    struct entry *e = pb_room_alloc(room, sizeof(*e) + len + 1);
+    struct process_entry *e = pb_room_alloc(room, sizeof(*e) + len + 1);
     if (!e)
         return -ENOSPC;
     e->len = len;
@@ -74,7 +74,7 @@ static int read_entry(const struct pb_ask *ask, void *arg, size_t i, struct pb_r
     return 0;
 }
 
-static int add_process(struct pb_processes *all, pid_t pid, const struct entry *e)
+static int add_process(struct pb_processes *all, pid_t pid, const struct process_entry *e)
 {
     char *command = strndup(e->command, e->len);
     struct pb_process *more = command ? realloc(all->at, (all->n + 1) * sizeof(*more)) : NULL;
@@ -136,7 +136,7 @@ int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct
     each.arg = pids;
     r = pb_each_run(ask, &each);
     for (size_t i = 0; r == 0 && i < each.n; i++) {
-        const struct entry *e = each.at[i].answer;
+        const struct process_entry *e = each.at[i].answer;
         if (each.at[i].result == -ETIMEDOUT)
             pb_ask_note(ask,
                         "process %d hangs in the kernel: its command line cannot be read, it is left out",

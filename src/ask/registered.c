@@ -32,7 +32,7 @@ struct failure {
 };
 
 /* The answer being read, and the arena that it is written to. */
-struct reading {
+struct registered_reading {
     char *text;
     size_t length;
     struct pb_arena *arena;
@@ -55,7 +55,7 @@ static bool has_registered(int arena_fd)
     return has;
 }
 
-static int add_text(struct reading *r, const struct pb_field *field)
+static int add_text(struct registered_reading *r, const struct pb_field *field)
 {
     if (field->size > MOST_BYTES - r->length)
         return -EMSGSIZE;
@@ -70,7 +70,7 @@ static int add_text(struct reading *r, const struct pb_field *field)
 }
 
 /* Reads lines until the end of the answer. */
-static int collect_answer(struct pb_client *client, pid_t pid, uint32_t id, struct reading *ret,
+static int collect_answer(struct pb_client *client, pid_t pid, uint32_t id, struct registered_reading *ret,
                           struct pb_err *err)
 {
     struct pb_frame frame;
@@ -93,7 +93,7 @@ static int collect_answer(struct pb_client *client, pid_t pid, uint32_t id, stru
 
 /* mode: PB_RUN_LIVE for the table of a registered function, PB_RUN_SCRIPT for live objects. */
 static int ask_agent(const struct pb_live_source *source, const char *request, enum pb_run_mode mode,
-                     struct reading *ret, struct pb_err *err)
+                     struct registered_reading *ret, struct pb_err *err)
 {
     _cleanup_free_ uint8_t *buf = malloc(PB_FRAME_HEADER + PB_FRAME_MAX_PAYLOAD);
     unsigned limit = source->left_ms && source->left_ms < LIMIT_MS ? source->left_ms : LIMIT_MS;
@@ -151,7 +151,7 @@ static size_t unescape(char *text)
     return (size_t)(to - text);
 }
 
-static int add_column(struct reading *r, char *line)
+static int add_column(struct registered_reading *r, char *line)
 {
     const char *name = next_field(&line), *type = next_field(&line);
     int code = type ? atoi(type) : 0;
@@ -245,7 +245,7 @@ static void set_cell(struct pb_row *row, unsigned column, enum pb_type type, cha
     }
 }
 
-static int add_row(struct reading *r, char *line)
+static int add_row(struct registered_reading *r, char *line)
 {
     struct pb_row row;
 
@@ -261,7 +261,7 @@ static int add_row(struct reading *r, char *line)
 }
 
 /* Creates the table that the lines so far describe. */
-static int make_table(struct reading *r)
+static int make_table(struct registered_reading *r)
 {
     const struct pb_table_spec spec = {.name = r->name,
                                        .comment = "rows of a function, at the moment of the query",
@@ -276,7 +276,7 @@ static int make_table(struct reading *r)
     return error < 0 ? error : pb_table_new(r->arena, &spec, &r->table);
 }
 
-static void keep_failure(struct reading *r, char *rest)
+static void keep_failure(struct registered_reading *r, char *rest)
 {
     const char *name = next_field(&rest);
 
@@ -288,7 +288,7 @@ static void keep_failure(struct reading *r, char *rest)
     pb_fail(&r->failed.err, -EIO, "table %s: %s", r->failed.table, rest ? rest : "its function failed");
 }
 
-static int read_line(struct reading *r, char *line)
+static int read_line(struct registered_reading *r, char *line)
 {
     char kind = line[0], *rest = line[0] && line[1] == '\t' ? line + 2 : NULL;
 
@@ -317,7 +317,7 @@ static int read_line(struct reading *r, char *line)
     return error < 0 ? error : add_row(r, rest);
 }
 
-static int read_lines(struct reading *r, struct pb_err *err)
+static int read_lines(struct registered_reading *r, struct pb_err *err)
 {
     int error = 0;
 
@@ -337,7 +337,7 @@ static int read_lines(struct reading *r, struct pb_err *err)
 }
 
 /* An agent that has just come may have none yet. */
-static int ask_table(const struct pb_live_source *source, const char *table, struct reading *ret,
+static int ask_table(const struct pb_live_source *source, const char *table, struct registered_reading *ret,
                      struct pb_err *err)
 {
     const struct pb_known *known = pb_known_find(table);
@@ -353,7 +353,7 @@ static int ask_table(const struct pb_live_source *source, const char *table, str
 
 int pb_registered_table(const struct pb_live_source *source, const char *table, struct pb_err *err)
 {
-    struct reading r = {0};
+    struct registered_reading r = {0};
     struct pb_err senseless;
     int fd = -ENOENT;
 

@@ -13,7 +13,7 @@
 /* Of one statement: what a node has to say beside its rows. */
 enum { MAX_NOTES = 64 };
 
-struct answer {
+struct rows_answer {
     const struct pb_ask *ask;
     const struct pb_targets *targets;
     const struct pb_rows_request *request;
@@ -54,7 +54,8 @@ static void put_failure(struct pb_wire *m, const struct pb_query *q, const struc
     put_note(m, text, true);
 }
 
-static int put_event(struct answer *a, const struct pb_query *q, const struct pb_sql_event *event, FILE *out)
+static int put_event(struct rows_answer *a, const struct pb_query *q, const struct pb_sql_event *event,
+                     FILE *out)
 {
     switch (event->kind) {
     case PB_SQL_EVENT_COLUMNS:
@@ -78,7 +79,7 @@ static int put_event(struct answer *a, const struct pb_query *q, const struct pb
 }
 
 /* One statement, to its end. */
-static int run_statement(struct answer *a, const char *sql, FILE *out, struct pb_err *err)
+static int run_statement(struct rows_answer *a, const char *sql, FILE *out, struct pb_err *err)
 {
     uint64_t now = pb_now_ns();
     struct pb_query_request request = {.sql = sql, .length = strlen(sql), .cancel = a->request->cancel};
@@ -107,7 +108,7 @@ static int run_statement(struct answer *a, const char *sql, FILE *out, struct pb
 }
 
 /* The frames of one statement, of malloc: rows of one that fails in the middle are not sent. */
-static int answer_statement(struct answer *a, const char *sql, char **ret, size_t *ret_size,
+static int answer_statement(struct rows_answer *a, const char *sql, char **ret, size_t *ret_size,
                             struct pb_err *err)
 {
     FILE *out = open_memstream(ret, ret_size);
@@ -124,7 +125,7 @@ static int answer_statement(struct answer *a, const char *sql, char **ret, size_
     return r;
 }
 
-static int answer_pair(struct answer *a, const char *sql, const char *instead, FILE *out)
+static int answer_pair(struct rows_answer *a, const char *sql, const char *instead, FILE *out)
 {
     _cleanup_free_ char *frames = NULL;
     struct pb_err err = {0};
@@ -149,7 +150,7 @@ int pb_rows_answer(const struct pb_ask *ask, const struct pb_targets *targets,
 {
     /* As if all that are probed were asked: then also one process is one of several. */
     struct pb_targets all = *targets;
-    struct answer a = {.ask = ask, .targets = &all, .request = request};
+    struct rows_answer a = {.ask = ask, .targets = &all, .request = request};
 
     all.probed = true;
     if (request->n % 2)

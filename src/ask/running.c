@@ -25,7 +25,7 @@ enum {
 };
 
 /* Input of the child. caller: left out of the list. */
-struct looking {
+struct running_look {
     const struct pb_processes *all;
     pid_t caller;
 };
@@ -76,7 +76,7 @@ static double read_memory(pid_t pid)
 static int look_at_process(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
 {
     _cleanup_(pb_run_done) struct pb_run_info run = {.dir_fd = -1};
-    const struct looking *l = arg;
+    const struct running_look *l = arg;
     struct pb_running r = {.pid = l->all->at[i].pid};
     struct pb_procinfo info;
     char command[COMMAND_MAX];
@@ -115,7 +115,7 @@ static int keep_running(struct pb_running_list *list, const struct pb_running *r
 int pb_running_read(const struct pb_ask *ask, struct pb_running_list *ret, struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes all = {0};
-    struct looking looking = {&all, getpid()};
+    struct running_look looking = {&all, getpid()};
     struct pb_running_list list = {0};
     struct pb_each each = {
         .work = look_at_process, .arg = &looking, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};

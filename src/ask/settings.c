@@ -121,7 +121,7 @@ static void read_tool(struct pb_settings *ret)
 }
 
 /* The settings of a live process, also where its agent failed to answer. */
-struct live_answer {
+struct settings_answer {
     int result;
     struct pb_err err;
     struct pb_settings settings;
@@ -130,7 +130,7 @@ struct live_answer {
 static int read_live(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
 {
     const struct pb_target *target = arg;
-    struct live_answer *answer = pb_room_alloc(room, sizeof(*answer));
+    struct settings_answer *answer = pb_room_alloc(room, sizeof(*answer));
 
     if (!answer)
         return pb_fail(err, -ENOMEM, "out of memory");
@@ -148,14 +148,14 @@ static int ask_live(const struct pb_ask *ask, const struct pb_target *target, st
                            .arg = &copy,
                            .pid = target->pid,
                            .limit_ms = LIMIT_MS,
-                           .room_size = sizeof(struct live_answer) + 4096};
+                           .room_size = sizeof(struct settings_answer) + 4096};
 
     int r = pb_task_run(ask, &task, err);
     if (r < 0) {
         pb_settings_init(ret, "", 0);
         return r;
     }
-    const struct live_answer *answer = pb_task_answer_of(&task);
+    const struct settings_answer *answer = pb_task_answer_of(&task);
     *ret = answer->settings;
     r = answer->result < 0 ? pb_fail(err, answer->result, "%s", pb_err_text(&answer->err, answer->result))
                            : 0;

@@ -163,7 +163,7 @@ struct parents {
 };
 
 /* What is read of a thread while it is held. */
-struct reading {
+struct stack_reading {
     struct pb_stacks *s;
     const struct pb_stacks_options *options;
     struct pb_shown_thread *t;
@@ -172,7 +172,7 @@ struct reading {
     struct parents parents;
 };
 
-static struct pb_shown_frame show_frame(const struct reading *r, const struct pb_py_frame *f)
+static struct pb_shown_frame show_frame(const struct stack_reading *r, const struct pb_py_frame *f)
 {
     struct pb_shown_frame shown = {.code = f->code, .at = *f, .line = pb_py_line(r->s->py, f)};
 
@@ -210,7 +210,7 @@ static void set_parents(struct parents *p, struct pb_shown_thread *t)
 
 static int add_task(void *arg, const struct pb_py_task *task)
 {
-    struct reading *r = arg;
+    struct stack_reading *r = arg;
     struct pb_shown_thread *t = r->t;
     struct pb_shown_task *more = reallocarray(t->tasks, t->ntasks + 1, sizeof(*more));
 
@@ -237,7 +237,7 @@ static bool is_ours(const struct pb_shown_frame *f)
     return strncmp(f->code->file, "<probing>", 9) == 0;
 }
 
-static void read_held(const struct reading *r, const struct pb_shown_frame *f)
+static void read_held(const struct stack_reading *r, const struct pb_shown_frame *f)
 {
     struct pb_shown_thread *t = r->t;
     unsigned long long since;
@@ -273,7 +273,7 @@ static void leave_out_ours(struct pb_shown_thread *t)
     t->nframes -= n;
 }
 
-static int read_frames(struct reading *r)
+static int read_frames(struct stack_reading *r)
 {
     struct pb_py *py = r->s->py;
     struct pb_shown_thread *t = r->t;
@@ -299,7 +299,7 @@ static int read_frames(struct reading *r)
     return 0;
 }
 
-static void read_name(struct reading *r)
+static void read_name(struct stack_reading *r)
 {
     struct pb_shown_thread *t = r->t;
 
@@ -312,7 +312,7 @@ static void read_name(struct reading *r)
 
 static int read_more(void *arg)
 {
-    struct reading *r = arg;
+    struct stack_reading *r = arg;
     struct pb_shown_thread *t = r->t;
 
     drop_frames(t);
@@ -335,17 +335,17 @@ static void note_syscall(struct pb_shown_thread *t, const struct pb_moment *m)
 
 static int read_native(void *arg)
 {
-    const struct reading *r = arg;
+    const struct stack_reading *r = arg;
     return pb_stacks_native_copy(r->s, r->m);
 }
 
 /* A thread without Python: its system call, and its native stack if wanted. */
-static int take_native(struct reading *r, unsigned ways)
+static int take_native(struct stack_reading *r, unsigned ways)
 {
     return pb_moment_read(r->m, r->s->native ? ways : PB_WAY_ASLEEP, read_native, r, &r->t->way);
 }
 
-static int take_frames(struct reading *r, unsigned ways)
+static int take_frames(struct stack_reading *r, unsigned ways)
 {
     if (!r->t->python)
         return take_native(r, ways);
@@ -357,7 +357,7 @@ static int take_frames(struct reading *r, unsigned ways)
 /* Of a sleeping thread some registers are unknown; stopping it shows them. If it cannot be stopped they are
  * guessed, which takes far longer. A handler on its own stack needs a second read, of the interrupted
  * stack. */
-static int unwind_thread(struct reading *r, bool may_stop)
+static int unwind_thread(struct stack_reading *r, bool may_stop)
 {
     struct pb_capture *c = &r->s->capture;
     struct pb_shown_thread *t = r->t;
@@ -377,7 +377,7 @@ static void take_thread(struct pb_stacks *s, const struct pb_stacks_options *opt
                         struct pb_shown_thread *t, struct pb_py_stack *stack, uint64_t until)
 {
     struct pb_moment m;
-    struct reading reading = {s, options, t, stack, &m, {0}};
+    struct stack_reading reading = {s, options, t, stack, &m, {0}};
     unsigned ways = PB_WAY_ASLEEP | (options->no_stop ? 0 : PB_WAY_STOPPED);
 
     t->syscall = -1;

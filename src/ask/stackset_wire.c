@@ -104,7 +104,7 @@ static uint32_t take_count(struct pb_cursor *c, size_t each)
 
 /* What is read, and the set that it goes into. First all is looked at with no set, so that bytes which are
  * wrong in their last line have changed nothing. */
-struct reading {
+struct set_reading {
     struct pb_cursor b;
     struct pb_stackset *set; /* NULL: it is only looked at */
     bool (*owns)(void *arg, const struct pb_set_range *range);
@@ -115,7 +115,7 @@ struct reading {
     bool fresh; /* the set was empty */
 };
 
-static void reading_done(struct reading *r)
+static void reading_done(struct set_reading *r)
 {
     free(r->now.texts);
     free(r->now.frames);
@@ -123,7 +123,7 @@ static void reading_done(struct reading *r)
     free(r->row);
 }
 
-static int make_numbers(const struct reading *r, uint32_t **ret, size_t n)
+static int make_numbers(const struct set_reading *r, uint32_t **ret, size_t n)
 {
     if (!r->set)
         return 0;
@@ -133,7 +133,7 @@ static int make_numbers(const struct reading *r, uint32_t **ret, size_t n)
 
 /* Nodes of one job send nearly the same: at the same place there is mostly what the node before sent, and a
  * look at that is all it takes. */
-static int put_text(struct reading *r, size_t i, const char *at, size_t len)
+static int put_text(struct set_reading *r, size_t i, const char *at, size_t len)
 {
     const struct set_hints *last = &r->set->last;
 
@@ -149,7 +149,7 @@ static int put_text(struct reading *r, size_t i, const char *at, size_t len)
     return text ? pb_stackset_put_text(r->set, text, &r->now.texts[i]) : -ENOMEM;
 }
 
-static int take_texts(struct reading *r)
+static int take_texts(struct set_reading *r)
 {
     r->now.ntexts = take_count(&r->b, 4);
     int e = make_numbers(r, &r->now.texts, r->now.ntexts);
@@ -161,7 +161,7 @@ static int take_texts(struct reading *r)
     return e < 0 ? e : 0;
 }
 
-static int text_number(const struct reading *r, uint32_t sent, uint32_t *ret)
+static int text_number(const struct set_reading *r, uint32_t sent, uint32_t *ret)
 {
     if (sent != NO_TEXT && sent >= r->now.ntexts)
         return -EBADMSG;
@@ -169,7 +169,7 @@ static int text_number(const struct reading *r, uint32_t sent, uint32_t *ret)
     return 0;
 }
 
-static int put_frame(struct reading *r, size_t i, struct set_frame f)
+static int put_frame(struct set_reading *r, size_t i, struct set_frame f)
 {
     const struct set_hints *last = &r->set->last;
 
@@ -180,7 +180,7 @@ static int put_frame(struct reading *r, size_t i, struct set_frame f)
     return pb_stackset_put_frame(r->set, f, &r->now.frames[i]);
 }
 
-static int take_frames(struct reading *r)
+static int take_frames(struct set_reading *r)
 {
     r->now.nframes = take_count(&r->b, 28);
     int e = make_numbers(r, &r->now.frames, r->now.nframes);
@@ -201,7 +201,7 @@ static int take_frames(struct reading *r)
 }
 
 /* Ranges that touch are one. */
-static int take_ranks(struct reading *r, struct set_stack *stack)
+static int take_ranks(struct set_reading *r, struct set_stack *stack)
 {
     uint32_t n = take_count(&r->b, 8);
     struct pb_set_range whole = {1, 0};
@@ -226,7 +226,7 @@ static int take_ranks(struct reading *r, struct set_stack *stack)
     return e;
 }
 
-static int take_members(struct reading *r, struct set_stack *stack)
+static int take_members(struct set_reading *r, struct set_stack *stack)
 {
     uint32_t n = take_count(&r->b, 12);
     int e = 0;
@@ -248,7 +248,7 @@ static int take_members(struct reading *r, struct set_stack *stack)
 }
 
 /* The numbers of the stack's frames, into row. */
-static int take_row(struct reading *r, uint32_t n)
+static int take_row(struct set_reading *r, uint32_t n)
 {
     if (n == 0 || n > DEPTH_MAX)
         return -EBADMSG;
@@ -269,7 +269,7 @@ static int take_row(struct reading *r, uint32_t n)
     return 0;
 }
 
-static int take_stack(struct reading *r, size_t i)
+static int take_stack(struct set_reading *r, size_t i)
 {
     const struct set_hints *last = r->set ? &r->set->last : NULL;
     struct set_stack *stack = NULL;
@@ -294,7 +294,7 @@ static int take_stack(struct reading *r, size_t i)
     return e < 0 ? e : take_members(r, stack);
 }
 
-static int take_all(struct reading *r)
+static int take_all(struct set_reading *r)
 {
     const char *magic = pb_span(&r->b, 4);
 
@@ -324,8 +324,8 @@ int pb_stackset_merge(struct pb_stackset *set, const void *bytes, size_t size,
                       struct pb_err *err)
 {
     const unsigned char *at = bytes;
-    struct reading look = {.b = {at, at + size, false}, .owns = owns, .arg = arg};
-    _cleanup_(reading_done) struct reading take = {
+    struct set_reading look = {.b = {at, at + size, false}, .owns = owns, .arg = arg};
+    _cleanup_(reading_done) struct set_reading take = {
         .b = {at, at + size, false}, .set = set, .fresh = set->nstacks == 0};
 
     int r = take_all(&look);

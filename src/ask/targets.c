@@ -122,7 +122,7 @@ static bool is_python(pid_t pid)
 }
 
 /* What the child has found of one target. */
-struct description {
+struct target_description {
     bool python;
     struct pb_target target; /* with its label */
 };
@@ -130,7 +130,7 @@ struct description {
 static int describe_one(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
 {
     const struct pb_targets *targets = arg;
-    struct description *d = pb_room_alloc(room, sizeof(*d));
+    struct target_description *d = pb_room_alloc(room, sizeof(*d));
 
     if (!d)
         return -ENOSPC;
@@ -149,12 +149,12 @@ static int keep_python(const struct pb_ask *ask, struct pb_targets *targets, boo
                            .arg = targets,
                            .n = targets->n,
                            .limit_ms = ONE_LIMIT_MS,
-                           .room_size = targets->n * 2 * sizeof(struct description)};
+                           .room_size = targets->n * 2 * sizeof(struct target_description)};
     size_t kept = 0;
 
     int r = pb_each_run(ask, &each);
     for (size_t i = 0; r == 0 && i < targets->n; i++) {
-        const struct description *d = each.at[i].answer;
+        const struct target_description *d = each.at[i].answer;
         if (d)
             targets->at[i] = d->target;
         if (!d || d->python)
@@ -175,9 +175,9 @@ void pb_targets_label(const struct pb_ask *ask, struct pb_targets *targets)
                            .arg = targets,
                            .n = 1,
                            .limit_ms = ONE_LIMIT_MS,
-                           .room_size = 2 * sizeof(struct description)};
+                           .room_size = 2 * sizeof(struct target_description)};
     if (pb_each_run(ask, &each) == 0 && each.at[0].answer)
-        targets->at[0] = ((struct description *)each.at[0].answer)->target;
+        targets->at[0] = ((struct target_description *)each.at[0].answer)->target;
     targets->at[0].unlabelled = false;
     pb_each_done(&each);
 }

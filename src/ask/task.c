@@ -188,7 +188,7 @@ __attribute__((noreturn)) static void run_child(const struct pb_ask *ask, const 
 
 /* --- the caller --- */
 
-struct child {
+struct task_child {
     struct pb_task *task;
     struct pb_room *room;
     pid_t pid;
@@ -210,7 +210,7 @@ static void clear_task(struct pb_task *t)
     t->err.text[0] = '\0';
 }
 
-static int start_child(const struct pb_ask *ask, struct pb_task *t, struct child *ret)
+static int start_child(const struct pb_ask *ask, struct pb_task *t, struct task_child *ret)
 {
     unsigned limit_ms = ask && ask->limit_ms ? ask->limit_ms : t->limit_ms;
     int pair[2];
@@ -233,11 +233,11 @@ static int start_child(const struct pb_ask *ask, struct pb_task *t, struct child
         pb_room_free(room);
         return -1;
     }
-    *ret = (struct child){.task = t,
-                          .room = room,
-                          .pid = pid,
-                          .channel = pair[0],
-                          .until = pb_now_ns() + limit_ms * PB_NS_PER_MS};
+    *ret = (struct task_child){.task = t,
+                               .room = room,
+                               .pid = pid,
+                               .channel = pair[0],
+                               .until = pb_now_ns() + limit_ms * PB_NS_PER_MS};
     return 0;
 }
 
@@ -255,7 +255,7 @@ static void reap_child(pid_t pid)
 }
 
 /* What became of a child that ended without an answer: a moment is enough, its channel is closed already. */
-static void say_death(struct child *c, char *ret, size_t size)
+static void say_death(struct task_child *c, char *ret, size_t size)
 {
     struct pb_retry again =
         pb_retry_until(pb_now_ns() + DEATH_MS * PB_NS_PER_MS, PB_NS_PER_MS / 20, 5 * PB_NS_PER_MS);
@@ -276,7 +276,7 @@ static void say_death(struct child *c, char *ret, size_t size)
     }
 }
 
-static void end_child(struct child *c, int result, const char *why)
+static void end_child(struct task_child *c, int result, const char *why)
 {
     struct pb_task *t = c->task;
 
@@ -317,7 +317,7 @@ static void say_end(const struct pb_ask *ask, const struct pb_task *t, int reaso
 
 /* Sends SIGTERM to a gentle task that has not got it yet. True: it was sent, and the child may go on for a
  * while. */
-static bool ask_to_end(struct child *c, int reason)
+static bool ask_to_end(struct task_child *c, int reason)
 {
     if (!c->task->gentle || c->ending)
         return false;
@@ -340,7 +340,7 @@ static bool take_fd(struct msghdr *m, struct pb_task *t)
 }
 
 /* False: the child has ended. */
-static bool read_message(const struct pb_ask *ask, struct child *c)
+static bool read_message(const struct pb_ask *ask, struct task_child *c)
 {
     union {
         struct cmsghdr header;
@@ -382,7 +382,7 @@ static bool read_message(const struct pb_ask *ask, struct child *c)
 
 /* Waits for messages, at most until the first deadline. False: cancelled. cancel NULL: it cannot be
  * cancelled, or was already. */
-static bool await_messages(const int *cancel, struct child *children, size_t n, struct pollfd *waited)
+static bool await_messages(const int *cancel, struct task_child *children, size_t n, struct pollfd *waited)
 {
     uint64_t now = pb_now_ns(), until = children[0].until;
 
@@ -399,7 +399,7 @@ static bool await_messages(const int *cancel, struct child *children, size_t n, 
 }
 
 /* Reads the children's messages, and ends those past their deadline. Returns how many still run. */
-static size_t serve_children(const struct pb_ask *ask, struct child *children, size_t n,
+static size_t serve_children(const struct pb_ask *ask, struct task_child *children, size_t n,
                              const struct pollfd *waited, bool wanted)
 {
     uint64_t now = pb_now_ns();
@@ -407,7 +407,7 @@ static size_t serve_children(const struct pb_ask *ask, struct child *children, s
     char why[64];
 
     for (size_t i = 0; i < n; i++) {
-        struct child *c = &children[i];
+        struct task_child *c = &children[i];
         if (waited[i].revents && !read_message(ask, c))
             continue;
         int reason = now >= c->until ? -ETIMEDOUT : !wanted && !c->ending ? -ECANCELED : 0;
@@ -424,7 +424,7 @@ static size_t serve_children(const struct pb_ask *ask, struct child *children, s
 
 static void run_apart(const struct pb_ask *ask, struct pb_task *tasks, size_t n, size_t parallel)
 {
-    struct child children[PARALLEL];
+    struct task_child children[PARALLEL];
     struct pollfd waited[PARALLEL + 1];
     size_t running = 0, started = 0;
     bool wanted = true;
@@ -508,7 +508,7 @@ static int work_each(const struct pb_ask *ask, void *arg, struct pb_room *room, 
 }
 
 /* Waits until the child has ended, or has taken too long for one item. */
-static void follow_each(const struct pb_ask *ask, struct child *c, unsigned limit_ms)
+static void follow_each(const struct pb_ask *ask, struct task_child *c, unsigned limit_ms)
 {
     struct pollfd waited[2];
     size_t seen = 0;
@@ -542,7 +542,7 @@ static int run_part(const struct pb_ask *ask, struct pb_each *each, size_t *from
                            .keep_room = true};
     unsigned limit_ms =
         ask && ask->limit_ms && ask->limit_ms < each->limit_ms ? ask->limit_ms : each->limit_ms;
-    struct child child;
+    struct task_child child;
 
     if (start_child(ask, &task, &child) < 0)
         return task.result;

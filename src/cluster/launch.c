@@ -38,7 +38,7 @@ bool pb_way_is_socket(enum pb_cluster_way way)
     return way == PB_WAY_SERVICES;
 }
 
-struct line {
+struct launch_line {
     const char *words[WORDS];
     size_t n;
     char launcher[PB_CLUSTER_TEXT], texts[8][PB_CLUSTER_TEXT + 32];
@@ -46,18 +46,18 @@ struct line {
     char *nodes; /* of all selected, joined by commas */
 };
 
-static void line_done(struct line *l)
+static void line_done(struct launch_line *l)
 {
     free(l->nodes);
 }
 
-static void add(struct line *l, const char *word)
+static void add(struct launch_line *l, const char *word)
 {
     if (l->n < WORDS - 1)
         l->words[l->n++] = word;
 }
 
-__attribute__((format(printf, 2, 3))) static void addf(struct line *l, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void addf(struct launch_line *l, const char *format, ...)
 {
     va_list args;
     char *text = l->texts[l->ntexts];
@@ -72,7 +72,7 @@ __attribute__((format(printf, 2, 3))) static void addf(struct line *l, const cha
 }
 
 /* The launcher's own words: what the user gave in its place, cut at blanks. */
-static void add_launcher(struct line *l, const struct pb_cluster *c, const char *usual)
+static void add_launcher(struct launch_line *l, const struct pb_cluster *c, const char *usual)
 {
     char *save = NULL;
 
@@ -81,7 +81,7 @@ static void add_launcher(struct line *l, const struct pb_cluster *c, const char 
         add(l, word);
 }
 
-static int join_nodes(struct line *l, const struct pb_link_plan *plan)
+static int join_nodes(struct launch_line *l, const struct pb_link_plan *plan)
 {
     size_t size;
     FILE *out = open_memstream(&l->nodes, &size);
@@ -100,7 +100,7 @@ static int join_nodes(struct line *l, const struct pb_link_plan *plan)
 /* -l and text: lines of tasks are mixed without, and cut with. --overlap: it would wait for the job's own
  * steps. -I, no memory and no GPUs: nothing of the job's is taken, and it does not wait for it. -W: one task
  * that hangs does not hold the others' end. */
-static void add_srun(struct line *l, const struct pb_link_plan *plan)
+static void add_srun(struct launch_line *l, const struct pb_link_plan *plan)
 {
     add_launcher(l, plan->c, "srun");
     add(l, "--overlap");
@@ -153,7 +153,7 @@ static const char ray_script[] =
     "        except Exception as error:\n"
     "            sys.stderr.write('%s: %s\\n' % (tasks[task][1], str(error).split('\\n')[0]))\n";
 
-static void add_kubectl(struct line *l, const struct pb_cluster *c, const struct pb_cluster_node *node)
+static void add_kubectl(struct launch_line *l, const struct pb_cluster *c, const struct pb_cluster_node *node)
 {
     char *save = NULL;
 
@@ -174,7 +174,7 @@ static void add_kubectl(struct line *l, const struct pb_cluster *c, const struct
     add(l, c->program);
 }
 
-static int make_line(struct line *l, const struct pb_link_plan *plan, ssize_t node)
+static int make_line(struct launch_line *l, const struct pb_link_plan *plan, ssize_t node)
 {
     const struct pb_cluster *c = plan->c;
     const struct pb_cluster_node *n = node >= 0 ? &c->nodes[node] : NULL;
@@ -265,7 +265,7 @@ bool pb_link_is_told_by_environment(const struct pb_link_plan *plan)
 }
 
 /* srun's tasks get the question by their environment, which their owner alone can read. */
-static int launch_line(const struct pb_link_plan *plan, const struct line *l, struct pb_launched *ret)
+static int launch_line(const struct pb_link_plan *plan, const struct launch_line *l, struct pb_launched *ret)
 {
     _cleanup_free_ char *variable = NULL;
     _cleanup_free_ char **environment = NULL;
@@ -281,7 +281,7 @@ static int launch_line(const struct pb_link_plan *plan, const struct line *l, st
 
 int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret, struct pb_err *err)
 {
-    _cleanup_(line_done) struct line l = {0};
+    _cleanup_(line_done) struct launch_line l = {0};
 
     int r = make_line(&l, plan, node);
     if (r == 0)
@@ -308,7 +308,7 @@ static _Noreturn void become_held(const char *const *words, char *const *environ
 
 int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err)
 {
-    _cleanup_(line_done) struct line l = {0};
+    _cleanup_(line_done) struct launch_line l = {0};
     _cleanup_free_ char *variable = NULL;
     _cleanup_free_ char **environment = NULL;
 

@@ -103,7 +103,7 @@ static void find_job(const char *environment, size_t length, char ret[128])
         }
 }
 
-struct looking {
+struct member_look {
     const struct pb_processes *all;
     const char *match, *ranks;
     pid_t caller;
@@ -112,7 +112,7 @@ struct looking {
 /* Without an answer: it is no rank of the job. */
 static int look(const struct pb_ask *ask, void *arg, size_t i, struct pb_room *room, void **ret)
 {
-    const struct looking *l = arg;
+    const struct member_look *l = arg;
     _cleanup_free_ char *environment = NULL;
     struct member m = {.ppid = l->all->at[i].ppid};
     struct pb_procinfo info;
@@ -239,7 +239,7 @@ int pb_members_read(const struct pb_ask *ask, const char *match, const char *ran
                     struct pb_node_members *ret, struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes all = {0};
-    struct looking looking = {&all, match, ranks, getpid()};
+    struct member_look looking = {&all, match, ranks, getpid()};
     struct pb_each each = {.work = look, .arg = &looking, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
     struct pb_node_members members = {0};
     size_t n = 0;

@@ -14,13 +14,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct stream {
+struct program_stream {
     char *at;
     size_t n;
 };
 
 /* False: it has ended, or there is more than may be. */
-static bool take(int fd, struct stream *s, size_t most)
+static bool take(int fd, struct program_stream *s, size_t most)
 {
     char *more = realloc(s->at, s->n + 16385);
 
@@ -33,7 +33,7 @@ static bool take(int fd, struct stream *s, size_t most)
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static int follow(struct pb_launched *l, struct stream s[2], size_t most, uint64_t end)
+static int follow(struct pb_launched *l, struct program_stream s[2], size_t most, uint64_t end)
 {
     struct pollfd p[2] = {{l->out, POLLIN, 0}, {l->errors, POLLIN, 0}};
 
@@ -50,7 +50,7 @@ static int follow(struct pb_launched *l, struct stream s[2], size_t most, uint64
     return s[0].n > most ? -EMSGSIZE : 0;
 }
 
-static const char *last_line(struct stream *s)
+static const char *last_line(struct program_stream *s)
 {
     while (s->n && strchr(" \r\n", s->at[s->n - 1]))
         s->at[--s->n] = '\0';
@@ -62,7 +62,7 @@ int pb_run_program(const char *const *words, size_t most, unsigned limit_ms, cha
                    struct pb_err *err)
 {
     struct pb_launched l;
-    struct stream s[2] = {{0}, {0}};
+    struct program_stream s[2] = {{0}, {0}};
     unsigned patience = 1000;
 
     int r = pb_launch_words(words, NULL, &l);

@@ -493,7 +493,7 @@ size_t pb_flight_groups(const struct pb_flight *f, const struct pb_flight_head *
     return c.n;
 }
 
-struct wanted {
+struct wanted_entry {
     const char *name;
     char *ret;
     size_t size;
@@ -501,7 +501,7 @@ struct wanted {
 
 static int take_ranks(const struct pb_flight *f, uint64_t node, const char *held, void *to)
 {
-    struct wanted *w = to;
+    struct wanted_entry *w = to;
     char name[128], number[24];
     uint64_t ranks[256], text = word(held + 32), begin = word(held + 64), end = word(held + 72);
     size_t at = 0, n;
@@ -524,7 +524,7 @@ static int take_ranks(const struct pb_flight *f, uint64_t node, const char *held
 void pb_flight_ranks(const struct pb_flight *f, const struct pb_flight_head *head, const char *name,
                      char *ret, size_t size)
 {
-    struct wanted w = {name, ret, size};
+    struct wanted_entry w = {name, ret, size};
 
     ret[0] = '\0';
     walk(f, head->names, 64 + 24, take_ranks, &w);

@@ -30,7 +30,7 @@ enum {
 };
 
 /* What is read of a process. */
-struct seen {
+struct seen_job {
     pid_t pid, ppid, tracer;
     char state;
     bool python, young, used;
@@ -41,8 +41,8 @@ struct seen {
     size_t job; /* PB_NOBODY: none yet */
 };
 
-struct listing {
-    struct seen *at;
+struct job_listing {
+    struct seen_job *at;
     size_t n;
     bool all_read;
 };
@@ -57,7 +57,7 @@ static const char *variable(const char *block, size_t len, const char *name)
     return "";
 }
 
-static void read_identity(pid_t pid, struct seen *s)
+static void read_identity(pid_t pid, struct seen_job *s)
 {
     _cleanup_free_ char *block = NULL;
     struct pb_identity id;
@@ -90,7 +90,7 @@ static double uptime(void)
 }
 
 /* Field 52 of stat, the exit code as waitpid has it; -1: the kernel does not tell. */
-static void read_stat(pid_t pid, struct seen *s)
+static void read_stat(pid_t pid, struct seen_job *s)
 {
     char stat[1024];
 
@@ -106,7 +106,7 @@ static int read_one(const struct pb_ask *ask, void *arg, size_t i, struct pb_roo
 {
     const pid_t *pids = arg;
     struct pb_procinfo info;
-    struct seen s = {.pid = pids[i], .rank = -1, .exit = -1, .job = PB_NOBODY};
+    struct seen_job s = {.pid = pids[i], .rank = -1, .exit = -1, .job = PB_NOBODY};
 
     if (s.pid == getpid() || s.pid == getppid() || pb_procinfo_read(s.pid, &info, NULL) < 0 ||
         info.kernel_thread)
@@ -158,7 +158,7 @@ static int list_pids(pid_t **ret, size_t *ret_n)
     return 0;
 }
 
-static int read_all(const struct pb_ask *ask, struct listing *ret, struct pb_err *err)
+static int read_all(const struct pb_ask *ask, struct job_listing *ret, struct pb_err *err)
 {
     _cleanup_free_ pid_t *pids = NULL;
     struct pb_each each = {.work = read_one, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
@@ -175,7 +175,7 @@ static int read_all(const struct pb_ask *ask, struct listing *ret, struct pb_err
             ret->all_read = false;
     for (size_t i = 0; ret->at && i < each.n; i++)
         if (each.at[i].answer)
-            ret->at[ret->n++] = *(const struct seen *)each.at[i].answer;
+            ret->at[ret->n++] = *(const struct seen_job *)each.at[i].answer;
         else if (each.at[i].result == -ETIMEDOUT)
             pb_ask_note(ask, "process %d hangs in the kernel and is left out", (int)pids[i]);
     pb_each_done(&each);
@@ -184,7 +184,7 @@ static int read_all(const struct pb_ask *ask, struct listing *ret, struct pb_err
                      : pb_fail(err, -ENOMEM, "out of memory");
 }
 
-static size_t find(const struct listing *l, pid_t pid)
+static size_t find(const struct job_listing *l, pid_t pid)
 {
     for (size_t i = 0; i < l->n; i++)
         if (l->at[i].pid == pid)
@@ -193,14 +193,14 @@ static size_t find(const struct listing *l, pid_t pid)
 }
 
 /* The outermost process of the same rank of the same job: what a rank starts inherits its environment. */
-static bool is_top(const struct listing *l, const struct seen *s)
+static bool is_top(const struct job_listing *l, const struct seen_job *s)
 {
     size_t parent = find(l, s->ppid);
 
     return parent == PB_NOBODY || l->at[parent].rank != s->rank || strcmp(l->at[parent].key, s->key) != 0;
 }
 
-static bool is_below(const struct listing *l, size_t i, size_t ancestor)
+static bool is_below(const struct job_listing *l, size_t i, size_t ancestor)
 {
     /* Pids may be reused while we read, so that parents form a loop: it must end. */
     for (int depth = 0; i != PB_NOBODY && depth < 64; depth++) {
@@ -211,7 +211,7 @@ static bool is_below(const struct listing *l, size_t i, size_t ancestor)
     return false;
 }
 
-static bool starts_ranks(const struct listing *l, size_t i)
+static bool starts_ranks(const struct job_listing *l, size_t i)
 {
     for (size_t k = 0; k < l->n; k++)
         if (l->at[k].rank >= 0 && is_below(l, k, i))
@@ -219,10 +219,10 @@ static bool starts_ranks(const struct listing *l, size_t i)
     return false;
 }
 
-static size_t find_job(const struct pb_diag_jobs *jobs, const struct listing *l, const struct seen *s)
+static size_t find_job(const struct pb_diag_jobs *jobs, const struct job_listing *l, const struct seen_job *s)
 {
     for (size_t i = 0; i < l->n; i++) {
-        const struct seen *o = &l->at[i];
+        const struct seen_job *o = &l->at[i];
         if (o->job == PB_NOBODY || o->job >= jobs->n || o->rank < 0 || strcmp(o->key, s->key) != 0 ||
             (!s->key[0] && o->ppid != s->ppid))
             continue;
@@ -264,7 +264,7 @@ static void name_job(const char *command, char *ret, size_t size)
     snprintf(ret, size, "%.*s", (int)length, name);
 }
 
-static int add_job(struct pb_diag_jobs *jobs, const struct seen *s)
+static int add_job(struct pb_diag_jobs *jobs, const struct seen_job *s)
 {
     struct pb_diag_job *more = reallocarray(jobs->at, jobs->n + 1, sizeof(*more));
 
@@ -277,7 +277,7 @@ static int add_job(struct pb_diag_jobs *jobs, const struct seen *s)
     return 0;
 }
 
-static int add_process(struct pb_diag_job *job, const struct seen *s, int rank, size_t parent)
+static int add_process(struct pb_diag_job *job, const struct seen_job *s, int rank, size_t parent)
 {
     if (job->nprocesses == MEMBERS_MAX)
         return 0;
@@ -304,13 +304,13 @@ static int add_process(struct pb_diag_job *job, const struct seen *s, int rank, 
 
 /* What Python forks or spawns by multiprocessing is a part of it; another program that happens to be Python
  * is not, but for a rank, whose children are all its own. */
-static bool is_part(const struct seen *parent, const struct seen *child)
+static bool is_part(const struct seen_job *parent, const struct seen_job *child)
 {
     return !child->python || parent->rank >= 0 || strcmp(parent->command, child->command) == 0 ||
            strstr(child->command, "multiprocessing.");
 }
 
-static int add_children(const struct listing *l, struct pb_diag_job *job, size_t parent)
+static int add_children(const struct job_listing *l, struct pb_diag_job *job, size_t parent)
 {
     int r = 0;
 
@@ -325,7 +325,7 @@ static int add_children(const struct listing *l, struct pb_diag_job *job, size_t
 
 /* Whether an ended process was started by the launcher of the job, with its ranks: the reaper of a container
  * has ended children of all kinds. */
-static bool was_rank(const struct listing *l, const struct pb_diag_job *job, const struct seen *s)
+static bool was_rank(const struct job_listing *l, const struct pb_diag_job *job, const struct seen_job *s)
 {
     enum { TOGETHER_S = 30 };
     size_t other = find(l, job->processes[0].pid);
@@ -338,7 +338,7 @@ static bool was_rank(const struct listing *l, const struct pb_diag_job *job, con
 
 /* The ended child of a launcher whose rank is missing: the only one that is, or by the order of pids where
  * as many ended as are missing. */
-static int add_ended_ranks(const struct listing *l, struct pb_diag_job *job)
+static int add_ended_ranks(const struct job_listing *l, struct pb_diag_job *job)
 {
     int nmissing = 0, r = 0;
     _cleanup_free_ int *missing = calloc((size_t)job->world + 1, sizeof(*missing));
@@ -362,7 +362,7 @@ static int add_ended_ranks(const struct listing *l, struct pb_diag_job *job)
     /* Those of which nothing is left; on other nodes they may be well: then nobody here is missing. */
     bool together = given == 0 && l->all_read && (size_t)nmissing < job->nprocesses && nmissing > 0;
     for (int i = 0; r == 0 && together && i < nmissing; i++) {
-        const struct seen gone = {.state = 'X', .exit = -1};
+        const struct seen_job gone = {.state = 'X', .exit = -1};
         r = add_process(job, &gone, missing[i], PB_NOBODY);
     }
     return r;
@@ -376,7 +376,7 @@ static int by_rank(const void *a, const void *b)
                               : (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static int fill_job(const struct listing *l, struct pb_diag_job *job)
+static int fill_job(const struct job_listing *l, struct pb_diag_job *job)
 {
     pid_t parent = job->processes[0].ppid;
     int r = 0;
@@ -404,7 +404,7 @@ static bool has_target(const struct pb_diag_job *job, const struct pb_targets *t
     return targets->n == 0;
 }
 
-static int add_rank(struct pb_diag_jobs *jobs, struct listing *l, struct seen *s)
+static int add_rank(struct pb_diag_jobs *jobs, struct job_listing *l, struct seen_job *s)
 {
     size_t job = find_job(jobs, l, s);
     int r = 0;
@@ -447,7 +447,7 @@ static void job_done(struct pb_diag_job *job)
 int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_diag_jobs *ret,
                       struct pb_err *err)
 {
-    struct listing l = {0};
+    struct job_listing l = {0};
     struct pb_diag_jobs jobs = {0};
 
     int r = read_all(ask, &l, err);
@@ -457,7 +457,7 @@ int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets
     for (size_t i = 0; r == 0 && i < jobs.n; i++)
         r = fill_job(&l, &jobs.at[i]);
     for (size_t i = 0; r == 0 && i < l.n; i++) {
-        struct seen *s = &l.at[i];
+        struct seen_job *s = &l.at[i];
         size_t parent = find(&l, s->ppid);
         if (s->used || !s->python || s->rank >= 0 || starts_ranks(&l, i) ||
             (parent != PB_NOBODY && l.at[parent].python && !starts_ranks(&l, parent) &&

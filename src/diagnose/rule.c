@@ -146,13 +146,13 @@ int pb_diag_rules_read(const struct pb_ask *ask, const char *folder, struct pb_d
 
 /* --- a row as a finding --- */
 
-struct row {
+struct rule_row {
     const struct pb_sql_column *columns;
     const struct pb_sql_cell *cells;
     unsigned n;
 };
 
-static const struct pb_sql_cell *find_cell(const struct row *row, const char *name, size_t length)
+static const struct pb_sql_cell *find_cell(const struct rule_row *row, const char *name, size_t length)
 {
     for (unsigned i = 0; i < row->n; i++)
         if (strlen(row->columns[i].name) == length && strncasecmp(row->columns[i].name, name, length) == 0)
@@ -160,7 +160,7 @@ static const struct pb_sql_cell *find_cell(const struct row *row, const char *na
     return NULL;
 }
 
-static const char *get(const struct row *row, const char *name, char *ret, size_t size)
+static const char *get(const struct rule_row *row, const char *name, char *ret, size_t size)
 {
     const struct pb_sql_cell *c = find_cell(row, name, strlen(name));
 
@@ -169,7 +169,7 @@ static const char *get(const struct row *row, const char *name, char *ret, size_
     return ret;
 }
 
-static double get_number(const struct row *row, const char *name, double otherwise)
+static double get_number(const struct rule_row *row, const char *name, double otherwise)
 {
     char value[64];
 
@@ -177,7 +177,7 @@ static double get_number(const struct row *row, const char *name, double otherwi
 }
 
 /* False: a column that the template names is NULL, or is not there. */
-static bool fill_in(const struct row *row, const char *template, char *ret, size_t size)
+static bool fill_in(const struct rule_row *row, const char *template, char *ret, size_t size)
 {
     size_t len = 0;
     bool whole = true;
@@ -205,7 +205,7 @@ static bool fill_in(const struct row *row, const char *template, char *ret, size
     return whole;
 }
 
-static void add_evidence(struct pb_diag_finding *f, const struct row *row, const char *template)
+static void add_evidence(struct pb_diag_finding *f, const struct rule_row *row, const char *template)
 {
     struct pb_diag_evidence *e = &f->evidence[f->nevidence];
     char text[1200];
@@ -227,7 +227,8 @@ static void add_evidence(struct pb_diag_finding *f, const struct row *row, const
     f->nevidence++;
 }
 
-static void make_finding(const struct pb_diag_rule *rule, const struct row *row, struct pb_diag_finding *f)
+static void make_finding(const struct pb_diag_rule *rule, const struct rule_row *row,
+                         struct pb_diag_finding *f)
 {
     char value[1200];
 
@@ -280,7 +281,7 @@ static int take_batch(struct running *run, const struct pb_sql_column *columns, 
         if (!more)
             return -ENOMEM;
         run->ret->at = more;
-        const struct row row = {columns, run->row.cells, n};
+        const struct rule_row row = {columns, run->row.cells, n};
         make_finding(&run->rules->at[run->at], &row, &more[run->ret->n++]);
     }
     return 0;

@@ -35,14 +35,14 @@ enum {
     MAPPINGS_LEFT = 256,
 };
 
-struct rows {
+struct doctor_rows {
     struct pb_check *at;
     size_t n, max;
     struct pb_check spare; /* written where the caller's array is full */
 };
 
 __attribute__((format(printf, 5, 6))) static struct pb_check *
-row(struct rows *rows, const char *name, enum pb_check_state state, int error, const char *found, ...)
+row(struct doctor_rows *rows, const char *name, enum pb_check_state state, int error, const char *found, ...)
 {
     struct pb_check *c = rows->n < rows->max ? &rows->at[rows->n++] : &rows->spare;
     va_list ap;
@@ -90,7 +90,7 @@ static void user_name(uid_t uid, char *buf, size_t size)
 }
 
 /* False: the other checks make no sense. */
-static bool check_process(struct rows *rows, const struct pb_procinfo *p)
+static bool check_process(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     struct pb_check *c;
     if (p->kernel_thread) {
@@ -115,7 +115,7 @@ static bool check_process(struct rows *rows, const struct pb_procinfo *p)
     return true;
 }
 
-static void check_owner(struct rows *rows, const struct pb_procinfo *p)
+static void check_owner(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     char theirs[64], ours[64];
     if (geteuid() == 0 || (geteuid() == p->euid && getuid() == p->uid) || has_cap_ptrace()) {
@@ -129,7 +129,7 @@ static void check_owner(struct rows *rows, const struct pb_procinfo *p)
     remedy(c, "run as its owner or as root");
 }
 
-static void check_machine(struct rows *rows, const struct pb_procinfo *p)
+static void check_machine(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     struct pb_check *c;
     if (p->elf_class == ELFCLASS32) {
@@ -148,7 +148,7 @@ static void check_machine(struct rows *rows, const struct pb_procinfo *p)
     }
 }
 
-static void check_tracer(struct rows *rows, const struct pb_procinfo *p)
+static void check_tracer(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     char name[32] = "?";
     if (!p->tracer) {
@@ -177,7 +177,7 @@ static bool is_descendant(pid_t pid)
     return false;
 }
 
-static bool check_yama(struct rows *rows, const struct pb_procinfo *p)
+static bool check_yama(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     int scope = sysctl_number("/proc/sys/kernel/yama/ptrace_scope", 0);
     struct pb_check *c;
@@ -193,7 +193,7 @@ static bool check_yama(struct rows *rows, const struct pb_procinfo *p)
 }
 
 /* Tests ptrace on no process: pid 0 does not exist, so an allowed ptrace returns ESRCH. */
-static bool check_our_seccomp(struct rows *rows)
+static bool check_our_seccomp(struct doctor_rows *rows)
 {
     if (ptrace(PTRACE_SEIZE, 0, 0, 0) == 0 || errno == ESRCH)
         return true;
@@ -214,7 +214,7 @@ static int may_trace(pid_t pid)
     return fd < 0 ? -errno : 0;
 }
 
-static void check_ptrace(struct rows *rows, const struct pb_procinfo *p)
+static void check_ptrace(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     if (!check_our_seccomp(rows) || !check_yama(rows, p))
         return;
@@ -235,7 +235,7 @@ static void check_ptrace(struct rows *rows, const struct pb_procinfo *p)
                                : "run as root, or with CAP_SYS_PTRACE");
 }
 
-static void check_libc(struct rows *rows, const struct pb_procinfo *p)
+static void check_libc(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     if (p->libc == PB_LIBC_NONE) {
         struct pb_check *c =
@@ -248,7 +248,7 @@ static void check_libc(struct rows *rows, const struct pb_procinfo *p)
         pb_libc_name(p->libc));
 }
 
-static void check_filters(struct rows *rows, const struct pb_procinfo *p)
+static void check_filters(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     char names[100];
     struct pb_check *c;
@@ -305,7 +305,7 @@ int pb_inject_check_use(pid_t pid, enum pb_seccomp_use use, struct pb_err *err)
                    pid, texts[use].may_kill, texts[use].instead);
 }
 
-static void check_seccomp(struct rows *rows, const struct pb_procinfo *p)
+static void check_seccomp(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     struct pb_check *c;
     if (p->seccomp == 1) {
@@ -319,7 +319,7 @@ static void check_seccomp(struct rows *rows, const struct pb_procinfo *p)
 }
 
 /* vm.memfd_noexec belongs to a pid namespace: ours is the target's only if both share one. */
-static void check_place(struct rows *rows, const struct pb_procinfo *p)
+static void check_place(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     char why[sizeof(((struct pb_check *)0)->found)];
     const char *folder = pb_place_where(p->pid, p->euid, why, sizeof(why) - 32);
@@ -339,7 +339,7 @@ static void check_place(struct rows *rows, const struct pb_procinfo *p)
 }
 
 /* A process without free mappings cannot allocate any more: ours must not use up the last ones. */
-static void check_mappings(struct rows *rows, const struct pb_procinfo *p)
+static void check_mappings(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     unsigned most = (unsigned)sysctl_number("/proc/sys/vm/max_map_count", 65530);
     if (p->mappings + MAPPINGS_OURS + MAPPINGS_LEFT <= most) {
@@ -353,7 +353,7 @@ static void check_mappings(struct rows *rows, const struct pb_procinfo *p)
     remedy(c, "raise vm.max_map_count with sysctl");
 }
 
-static void check_python(struct rows *rows, const struct pb_procinfo *p)
+static void check_python(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     if (!p->python)
         row(rows, "python", PB_CHECK_OK, 0, "not a Python process: native probes only");
@@ -372,7 +372,7 @@ static bool differs(pid_t pid, const char *name)
            pb_proc_link(0, name, ours, sizeof(ours)) > 0 && strcmp(theirs, ours) != 0;
 }
 
-static void check_namespaces(struct rows *rows, const struct pb_procinfo *p)
+static void check_namespaces(struct doctor_rows *rows, const struct pb_procinfo *p)
 {
     bool pid = differs(p->pid, "ns/pid"), mnt = differs(p->pid, "ns/mnt");
     if (pid || mnt)
@@ -387,7 +387,7 @@ static void check_namespaces(struct rows *rows, const struct pb_procinfo *p)
 
 int pb_inject_check_info(const struct pb_procinfo *p, struct pb_check *ret, size_t max)
 {
-    struct rows rows = {.at = ret, .max = max};
+    struct doctor_rows rows = {.at = ret, .max = max};
     if (!check_process(&rows, p))
         return (int)rows.n;
     check_owner(&rows, p);
@@ -405,7 +405,7 @@ int pb_inject_check_info(const struct pb_procinfo *p, struct pb_check *ret, size
 
 int pb_inject_check(pid_t pid, struct pb_check *ret, size_t max)
 {
-    struct rows rows = {.at = ret, .max = max};
+    struct doctor_rows rows = {.at = ret, .max = max};
     struct pb_procinfo p;
     struct pb_err err = {""};
     int r = pb_procinfo_read(pid, &p, &err);

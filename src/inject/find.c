@@ -54,7 +54,7 @@ enum {
     RANK_FRAGILE = 8, /* in a call that a stop would make longer, or cut short: the last choice */
 };
 
-struct candidate {
+struct stack_candidate {
     pid_t tid;
     int rank;                /* lower is better */
     uint64_t doubtful_since; /* 0: not */
@@ -72,8 +72,8 @@ struct candidate {
     uint64_t masked;     /* since when the C library's own signal was blocked in it; 0: it is not */
 };
 
-struct candidates {
-    struct candidate at[MAX_THREADS];
+struct stack_candidates {
+    struct stack_candidate at[MAX_THREADS];
     size_t n;
 };
 
@@ -107,11 +107,11 @@ static int rank_of(pid_t pid, pid_t tid)
 
 static int by_rank(const void *a, const void *b)
 {
-    const struct candidate *x = a, *y = b;
+    const struct stack_candidate *x = a, *y = b;
     return x->rank != y->rank ? x->rank - y->rank : (x->tid > y->tid) - (x->tid < y->tid);
 }
 
-static const struct candidate *known(const struct candidates *c, pid_t tid)
+static const struct stack_candidate *known(const struct stack_candidates *c, pid_t tid)
 {
     for (size_t i = 0; i < c->n; i++)
         if (c->at[i].tid == tid)
@@ -135,7 +135,7 @@ static void read_schedstat(pid_t pid, pid_t tid, uint64_t *ret_slices, uint64_t 
 /* A thread whose timeout a stop would restart is known to have left its call when it has run since the last
  * look. (A spurious wake-up would look the same, and its wait would get longer. Threads with such wake-ups
  * share them with others, which are chosen first.) */
-static void look_at_wait(pid_t pid, struct candidate *now, const struct candidate *before)
+static void look_at_wait(pid_t pid, struct stack_candidate *now, const struct stack_candidate *before)
 {
     now->looked = pb_now_ns();
     int waits = pb_waiting_read(pid, now->tid, -1, &now->waiting);
@@ -166,7 +166,7 @@ static void look_at_wait(pid_t pid, struct candidate *now, const struct candidat
 
 /* Lists the threads anew (in `now`, then in c), keeping what is known of those that are still there, until
  * enough of them sleep. In a stopped process none does, and all are listed: check_others needs them. */
-static int list_candidates(pid_t pid, size_t enough, struct candidates *c, struct candidates *now)
+static int list_candidates(pid_t pid, size_t enough, struct stack_candidates *c, struct stack_candidates *now)
 {
     size_t asleep = 0;
     now->n = 0;
@@ -180,14 +180,14 @@ static int list_candidates(pid_t pid, size_t enough, struct candidates *c, struc
         int rank = tid > 0 ? rank_of(pid, tid) : -1;
         if (rank < 0)
             continue;
-        const struct candidate *before = known(c, tid);
-        struct candidate *new = &now->at[now->n++];
-        *new = (struct candidate){.tid = tid,
-                                  .rank = rank,
-                                  .doubtful_since = before ? before->doubtful_since : 0,
-                                  .tls = before ? before->tls : 0,
-                                  .masked = before ? before->masked : 0,
-                                  .waiting = {.number = -1}};
+        const struct stack_candidate *before = known(c, tid);
+        struct stack_candidate *new = &now->at[now->n++];
+        *new = (struct stack_candidate){.tid = tid,
+                                        .rank = rank,
+                                        .doubtful_since = before ? before->doubtful_since : 0,
+                                        .tls = before ? before->tls : 0,
+                                        .masked = before ? before->masked : 0,
+                                        .waiting = {.number = -1}};
         if (rank != RANK_STOPPED)
             look_at_wait(pid, new, before);
         asleep += new->rank == 0 || new->rank == 1;
@@ -206,7 +206,7 @@ static enum pb_safety judge_safety(struct pb_hold *h)
 
 /* Undoes what the stop did to a system call: the call begins anew, unless the thread's code handles EINTR
  * better (and is still in the wait that we saw). In a job-control stop the call had ended before. */
-static int mend_call(struct pb_hold *h, const struct candidate *c)
+static int mend_call(struct pb_hold *h, const struct stack_candidate *c)
 {
     if (h->thread.group_stop)
         return 0;
@@ -220,7 +220,7 @@ static int mend_call(struct pb_hold *h, const struct candidate *c)
 }
 
 /* Stops the thread and reads its registers. */
-static int stop_candidate(struct pb_hold *h, const struct candidate *c, uint64_t deadline)
+static int stop_candidate(struct pb_hold *h, const struct stack_candidate *c, uint64_t deadline)
 {
     pid_t tid = c->tid;
     int r = pb_thread_seize(h->target->info.pid, tid, &h->thread);
@@ -262,7 +262,7 @@ static int hold_thread(struct pb_hold *h)
 /* A thread that has the C library's own signal blocked is usually in its handler: another thread changes the
  * user of all threads (setuid), holds a lock that pthread_create needs, and waits for this one. The C library
  * lets no program block that signal; a thread that has it blocked for long did so itself. */
-static bool answers_libc(const struct pb_hold *h, struct candidate *c)
+static bool answers_libc(const struct pb_hold *h, struct stack_candidate *c)
 {
     if (!(h->saved.sigmask & pb_hold_signal_of_libc(h->target))) {
         c->masked = 0;
@@ -275,7 +275,7 @@ static bool answers_libc(const struct pb_hold *h, struct candidate *c)
 }
 
 /* Returns 1 when the thread is held, 0 when it was released again. */
-static int try_thread(struct pb_hold *h, struct candidate *c, uint64_t deadline)
+static int try_thread(struct pb_hold *h, struct stack_candidate *c, uint64_t deadline)
 {
     /* With priority from here on, so that the state just read still holds when the thread stops. */
     pb_hurry_begin(h->target->info.pid, c->tid);
@@ -320,7 +320,7 @@ static int stuck(pid_t pid, pid_t tid, struct pb_err *err)
 
 /* In a stopped process no thread releases a lock: all threads must be outside of allocators, not just the
  * borrowed one. */
-static int check_others(struct pb_hold *h, const struct candidates *c, struct pb_err *err)
+static int check_others(struct pb_hold *h, const struct stack_candidates *c, struct pb_err *err)
 {
     _cleanup_free_ struct pb_hold *other = pb_hold_alloc(); /* tens of KB */
     if (!other)
@@ -358,13 +358,13 @@ static int report_refusal(const struct pb_hold *h, int r, struct pb_err *err)
 
 /* Checks without a stop: whether a sleeping thread is inside an allocator, or in a wait that must not be
  * disturbed now. Also reads the unwind tables that a stop will need. */
-static bool may_stop(struct pb_hold *h, struct candidate *c, uint64_t since)
+static bool may_stop(struct pb_hold *h, struct stack_candidate *c, uint64_t since)
 {
     pid_t pid = h->target->info.pid;
     if (c->rank == RANK_STOPPED)
         return true;
     if (pb_now_ns() - c->looked > FRESH / 4) { /* the threads before it took some time */
-        struct candidate now = *c;
+        struct stack_candidate now = *c;
         now.rank %= RANK_FRAGILE;
         look_at_wait(pid, &now, c);
         *c = now;
@@ -387,7 +387,7 @@ static bool may_stop(struct pb_hold *h, struct candidate *c, uint64_t since)
 }
 
 /* One look at every thread. 1: found. */
-static int try_all_threads(struct pb_hold *h, struct candidates *c, uint64_t since, uint64_t deadline,
+static int try_all_threads(struct pb_hold *h, struct stack_candidates *c, uint64_t since, uint64_t deadline,
                            struct pb_err *err)
 {
     int last = 0;
@@ -417,7 +417,7 @@ static int try_all_threads(struct pb_hold *h, struct candidates *c, uint64_t sin
 }
 
 /* At the deadline: reports the obstacle. */
-static int report_timeout(const struct pb_hold *h, const struct candidates *c, struct pb_err *err)
+static int report_timeout(const struct pb_hold *h, const struct stack_candidates *c, struct pb_err *err)
 {
     pid_t pid = h->target->info.pid;
     char where[160];
@@ -456,7 +456,8 @@ static int report_timeout(const struct pb_hold *h, const struct candidates *c, s
 
 static int find_safe_thread(struct pb_hold *h, uint64_t deadline, struct pb_err *err)
 {
-    _cleanup_free_ struct candidates *c = calloc(2, sizeof(*c)); /* tens of KB, and a second for list() */
+    _cleanup_free_ struct stack_candidates *c =
+        calloc(2, sizeof(*c)); /* tens of KB, and a second for list() */
     pid_t pid = h->target->info.pid;
     struct pb_retry again = pb_retry_until(deadline, PAUSE_FIRST * 1000ull, PAUSE_LAST * 1000ull);
     uint64_t since = pb_now_ns();

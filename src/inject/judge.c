@@ -32,7 +32,7 @@ enum {
 #define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
 #endif
 
-struct look {
+struct thread_look {
     const struct pb_spans *spans;
     uint64_t *words; /* STACK_WORDS of them, for the stack */
     pid_t pid;
@@ -43,7 +43,7 @@ struct look {
     uint64_t pc; /* the address in question */
 };
 
-static const struct pb_span *span_of(const struct look *l, uint64_t addr)
+static const struct pb_span *span_of(const struct thread_look *l, uint64_t addr)
 {
     for (size_t i = 0; i < l->spans->n; i++) {
         const struct pb_span *s = &l->spans->at[i];
@@ -56,7 +56,7 @@ static const struct pb_span *span_of(const struct look *l, uint64_t addr)
 /* Whether the bytes before addr end with a call. Near the beginning of a mapping there may be too few of
  * them; at its very beginning no call can end (a word of the auxiliary vector is such an address). Code that
  * cannot be read may have a call anywhere. */
-static bool follows_call(const struct look *l, uint64_t addr)
+static bool follows_call(const struct thread_look *l, uint64_t addr)
 {
     unsigned char before[16] = {0};
     for (size_t len = sizeof(before); len >= 2; len /= 2)
@@ -65,7 +65,7 @@ static bool follows_call(const struct look *l, uint64_t addr)
     return pb_mem_read(l->pid, addr, before, 1) < 0;
 }
 
-static void worsen(struct look *l, enum pb_safety to, uint64_t pc)
+static void worsen(struct thread_look *l, enum pb_safety to, uint64_t pc)
 {
     if (to <= l->worst)
         return;
@@ -87,7 +87,7 @@ static void find_extent(const struct pb_spans *spans, uint64_t *low, uint64_t *h
 }
 
 /* Returns the stack pointer that a signal handler interrupted, if that is another stack; else 0. */
-static uint64_t scan_stack(struct look *l, uint64_t sp)
+static uint64_t scan_stack(struct thread_look *l, uint64_t sp)
 {
     uint64_t low, high, elsewhere = 0, *words = l->words;
     ssize_t len =
@@ -146,7 +146,7 @@ bool pb_judge_may_be_lock(long nr, uint64_t second)
     return nr == SYS_futex && (second & (uint64_t)FUTEX_CMD_MASK) != FUTEX_WAIT_BITSET;
 }
 
-static void begin_look(struct look *l, const struct pb_arch_state *s)
+static void begin_look(struct thread_look *l, const struct pb_arch_state *s)
 {
     long nr = -1;
     uint64_t second = 0;
@@ -157,7 +157,7 @@ static void begin_look(struct look *l, const struct pb_arch_state *s)
 
 /* Checks that need no stack. A function called by the allocator may have neither tables nor a frame (the C
  * library's atomic operations on aarch64): then only the link register shows the allocator. */
-static void judge_registers(struct look *l, pid_t tid, const struct pb_arch_state *s)
+static void judge_registers(struct thread_look *l, pid_t tid, const struct pb_arch_state *s)
 {
     uint64_t pc = pb_arch_pc(s), link = pb_arch_link(s);
     if (!pb_arch_can_be_borrowed(s) || span_of(l, pc) || in_rseq(l->pid, tid, pc))
@@ -166,7 +166,7 @@ static void judge_registers(struct look *l, pid_t tid, const struct pb_arch_stat
         worsen(l, PB_UNSAFE, link);
 }
 
-static void scan_all(struct look *l, const struct pb_arch_state *s)
+static void scan_all(struct thread_look *l, const struct pb_arch_state *s)
 {
     uint64_t sp = pb_arch_sp(s);
     for (int depth = 0; sp && depth < SIGNALS_DEEP && l->worst != PB_UNSAFE; depth++)
@@ -197,7 +197,7 @@ static bool is_libc_alone(const struct pb_spans *s, const struct pb_native_pc *f
 }
 
 /* True: the tables gave every frame. */
-static bool unwind_frames(struct look *l, struct pb_judge *j, pid_t tid)
+static bool unwind_frames(struct thread_look *l, struct pb_judge *j, pid_t tid)
 {
     unsigned flags = 0;
     size_t n = 0;
@@ -221,7 +221,7 @@ static bool unwind_frames(struct look *l, struct pb_judge *j, pid_t tid)
 enum pb_safety pb_judge_thread(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid,
                                const struct pb_arch_state *s)
 {
-    struct look l = {.spans = spans, .words = j->words, .pid = pid, .pc = pb_arch_pc(s)};
+    struct thread_look l = {.spans = spans, .words = j->words, .pid = pid, .pc = pb_arch_pc(s)};
     begin_look(&l, s);
     judge_registers(&l, tid, s);
     if (l.worst != PB_UNSAFE && !(j->native && unwind_frames(&l, j, tid)) && l.worst != PB_UNSAFE)
@@ -286,7 +286,7 @@ void pb_judge_done(struct pb_judge *j)
 
 enum pb_safety pb_judge_asleep(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, pid_t tid)
 {
-    struct look l = {.spans = spans, .pid = pid, .blocked = true};
+    struct thread_look l = {.spans = spans, .pid = pid, .blocked = true};
     unsigned flags;
     if (!j->native || pb_native_peek(j->native, tid, &j->capture) < 0)
         return PB_PERHAPS;
@@ -317,7 +317,7 @@ static bool is_of_a_lock(const struct pb_spans *spans, uint64_t addr, bool *ret_
 /* Whether the stack has a word that could be a return into dlopen. */
 static bool has_word_of_a_lock(struct pb_judge *j, const struct pb_spans *spans, pid_t pid, uint64_t sp)
 {
-    struct look l = {.pid = pid};
+    struct thread_look l = {.pid = pid};
     bool unused = false;
     ssize_t len = j->words ? pb_mem_read_some(pid, sp, j->words, STACK_WORDS * sizeof(j->words[0])) : 0;
     for (ssize_t i = 0; i < len / (ssize_t)sizeof(j->words[0]); i++) {

@@ -28,7 +28,7 @@ static const struct {
     unsigned support;
 } layouts[] = {{0x030e, 712}, {0x030f, 840}};
 
-struct head {
+struct list_head {
     char cookie[8];
     uint64_t version, free_threaded;
     uint64_t runtime_size, finalizing, interpreters_head;
@@ -74,7 +74,7 @@ static int read_support(pid_t pid, uint64_t runtime, uint64_t version, struct su
 }
 
 /* interpreters.head is the newest; the main one, with id 0, is at the end of the list. */
-static int main_interpreter(pid_t pid, uint64_t runtime, const struct head *h, uint64_t *ret)
+static int main_interpreter(pid_t pid, uint64_t runtime, const struct list_head *h, uint64_t *ret)
 {
     uint64_t at;
     int r = pb_mem_read(pid, runtime + h->interpreters_head, &at, sizeof(at));
@@ -94,7 +94,7 @@ static int main_interpreter(pid_t pid, uint64_t runtime, const struct head *h, u
 static int find_door(pid_t pid, struct door *ret)
 {
     struct door d = {.pid = pid};
-    struct head h;
+    struct list_head h;
     uint64_t runtime, interp;
     int32_t enabled;
     int r = find_runtime(pid, &runtime);

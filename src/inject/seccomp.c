@@ -41,12 +41,12 @@ enum {
 #define OUR_ARCH AUDIT_ARCH_AARCH64
 #endif
 
-struct machine {
+struct bpf_machine {
     uint32_t a, x, memory[BPF_MEMWORDS];
 };
 
 /* 0: continue with the next instruction. */
-static int run_alu(struct machine *m, const struct sock_filter *f)
+static int run_alu(struct bpf_machine *m, const struct sock_filter *f)
 {
     uint32_t operand = BPF_SRC(f->code) == BPF_X ? m->x : f->k;
     switch (BPF_OP(f->code)) {
@@ -84,7 +84,7 @@ static int run_alu(struct machine *m, const struct sock_filter *f)
     return -EINVAL;
 }
 
-static int run_load(struct machine *m, const struct sock_filter *f, const struct seccomp_data *data)
+static int run_load(struct bpf_machine *m, const struct sock_filter *f, const struct seccomp_data *data)
 {
     uint32_t *to = BPF_CLASS(f->code) == BPF_LDX ? &m->x : &m->a;
     if (BPF_SIZE(f->code) != BPF_W)
@@ -110,7 +110,7 @@ static int run_load(struct machine *m, const struct sock_filter *f, const struct
     return -EINVAL;
 }
 
-static int run_jump(const struct machine *m, const struct sock_filter *f, uint32_t *ret_skip)
+static int run_jump(const struct bpf_machine *m, const struct sock_filter *f, uint32_t *ret_skip)
 {
     uint32_t operand = BPF_SRC(f->code) == BPF_X ? m->x : f->k;
     bool taken;
@@ -137,7 +137,7 @@ static int run_jump(const struct machine *m, const struct sock_filter *f, uint32
     return 0;
 }
 
-static int run_misc(struct machine *m, const struct sock_filter *f)
+static int run_misc(struct bpf_machine *m, const struct sock_filter *f)
 {
     if (BPF_MISCOP(f->code) == BPF_TAX)
         m->x = m->a;
@@ -148,7 +148,7 @@ static int run_misc(struct machine *m, const struct sock_filter *f)
     return 0;
 }
 
-static int run_store(struct machine *m, const struct sock_filter *f)
+static int run_store(struct bpf_machine *m, const struct sock_filter *f)
 {
     if (f->k >= BPF_MEMWORDS)
         return -EINVAL;
@@ -158,7 +158,7 @@ static int run_store(struct machine *m, const struct sock_filter *f)
 
 int pb_seccomp_run(const struct sock_filter *code, size_t n, const struct seccomp_data *data, uint32_t *ret)
 {
-    struct machine m = {0};
+    struct bpf_machine m = {0};
     /* Jumps go forward only, so that every program ends. */
     for (size_t pc = 0; pc < n; pc++) {
         const struct sock_filter *f = &code[pc];

@@ -98,13 +98,13 @@ static size_t each_thread(struct pb_sampler *s, void (*visit)(void *arg, size_t 
 }
 
 /* The numbers in use by threads: two nodes each, and the thread's own. */
-struct held {
+struct held_member {
     uint32_t *nodes, *threads;
 };
 
 static void take_numbers(void *arg, size_t i, struct pb_watched *t)
 {
-    const struct held *h = arg;
+    const struct held_member *h = arg;
 
     h->nodes[2 * i] = t->node;
     h->nodes[2 * i + 1] = t->last_node;
@@ -113,7 +113,7 @@ static void take_numbers(void *arg, size_t i, struct pb_watched *t)
 
 static void give_numbers(void *arg, size_t i, struct pb_watched *t)
 {
-    const struct held *h = arg;
+    const struct held_member *h = arg;
 
     t->node = h->nodes[2 * i];
     t->last_node = h->nodes[2 * i + 1];
@@ -125,7 +125,7 @@ int pb_sampler_begin_epoch(struct pb_sampler *s)
     size_t n = each_thread(s, NULL, NULL);
     _cleanup_free_ uint32_t *nodes = calloc(2 * n + 1, sizeof(*nodes));
     _cleanup_free_ uint32_t *threads = calloc(n + 1, sizeof(*threads));
-    struct held held = {nodes, threads};
+    struct held_member held = {nodes, threads};
 
     if (!nodes || !threads)
         return -ENOMEM;

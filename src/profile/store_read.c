@@ -23,16 +23,16 @@
 #define STACKS_BYTES ((size_t)512 << 20)
 
 /* A node of the recording, and its node in the profile. */
-struct stack {
+struct stored_stack {
     int64_t id, parent; /* the upper half tells recordings and epochs apart; the root is 0 */
     uint32_t frame, node;
 };
 
-struct reading {
+struct store_reading {
     struct pb_reader *reader;
     struct pb_profile *p;
     struct pb_keys ids; /* of stacks: where they are in the array */
-    struct stack *stacks;
+    struct stored_stack *stacks;
     size_t nstacks, stacks_cap;
     struct pb_budget budget;
     int64_t since, until, first, last;
@@ -40,7 +40,7 @@ struct reading {
     struct pb_profile_clocks clocks; /* when it began; 0: not known */
 };
 
-static void reading_done(struct reading *r)
+static void reading_done(struct store_reading *r)
 {
     pb_reader_close(r->reader);
     pb_keys_done(&r->ids);
@@ -60,7 +60,7 @@ static const char *about_line(const char *about, const char *name, char *ret, si
 
 /* Reads the recording's description. Its clocks are those of its machine when it began; without them only UTC
  * is known. */
-static void read_about(struct reading *r, const char *about)
+static void read_about(struct store_reading *r, const char *about)
 {
     struct pb_profile_facts *f = pb_profile_facts(r->p);
     char text[64];
@@ -77,7 +77,7 @@ static void read_about(struct reading *r, const char *about)
         r->clocks = (struct pb_profile_clocks){0};
 }
 
-static int open_folder(struct reading *r, const char *path, struct pb_err *err)
+static int open_folder(struct store_reading *r, const char *path, struct pb_err *err)
 {
     char text[8193] = "\n";
 
@@ -137,46 +137,46 @@ static int column(const struct pb_table_info *t, const char *name, enum pb_type 
     return -ENOENT;
 }
 
-struct wanted {
+struct wanted_columns {
     const char *name;
     enum pb_type type;
 };
 
 #define WANTED(id, name, type, ...) {name, PB_##type},
-static const struct wanted sample_wanted[] = {PB_TABLE_SAMPLES(PB_NOTHING, WANTED)};
+static const struct wanted_columns sample_wanted[] = {PB_TABLE_SAMPLES(PB_NOTHING, WANTED)};
 
-static const struct wanted stack_wanted[] = {PB_TABLE_STACKS(PB_NOTHING, WANTED)};
+static const struct wanted_columns stack_wanted[] = {PB_TABLE_STACKS(PB_NOTHING, WANTED)};
 
-static const struct wanted sampling_wanted[] = {PB_TABLE_SAMPLING(PB_NOTHING, WANTED)};
+static const struct wanted_columns sampling_wanted[] = {PB_TABLE_SAMPLING(PB_NOTHING, WANTED)};
 
 /* One row; a column that the table lacks is NULL. */
-struct row {
+struct sample_row {
     const struct pb_view *view;
     const int *columns;
     uint32_t at;
 };
 
-static bool is_null(const struct row *r, unsigned c)
+static bool is_null(const struct sample_row *r, unsigned c)
 {
     return pb_view_is_null(r->view, (unsigned)r->columns[c], r->at);
 }
 
-static uint32_t u32(const struct row *r, unsigned c)
+static uint32_t u32(const struct sample_row *r, unsigned c)
 {
     return is_null(r, c) ? 0 : ((const uint32_t *)r->view->columns[r->columns[c]].cells)[r->at];
 }
 
-static uint8_t u8(const struct row *r, unsigned c)
+static uint8_t u8(const struct sample_row *r, unsigned c)
 {
     return is_null(r, c) ? 0 : ((const uint8_t *)r->view->columns[r->columns[c]].cells)[r->at];
 }
 
-static int64_t i64(const struct row *r, unsigned c)
+static int64_t i64(const struct sample_row *r, unsigned c)
 {
     return is_null(r, c) ? 0 : ((const int64_t *)r->view->columns[r->columns[c]].cells)[r->at];
 }
 
-static const char *text(const struct row *r, unsigned c, char *buf, size_t size)
+static const char *text(const struct sample_row *r, unsigned c, char *buf, size_t size)
 {
     buf[0] = '\0';
     if (!is_null(r, c)) {
@@ -188,8 +188,8 @@ static const char *text(const struct row *r, unsigned c, char *buf, size_t size)
 }
 
 /* Every row of a table, oldest segment first. */
-static int each_row(struct reading *r, const char *name, const struct wanted *wanted, int n,
-                    int (*take)(struct reading *r, const struct row *row), struct pb_err *err)
+static int each_row(struct store_reading *r, const char *name, const struct wanted_columns *wanted, int n,
+                    int (*take)(struct store_reading *r, const struct sample_row *row), struct pb_err *err)
 {
     _cleanup_free_ struct pb_segment_info *segments = NULL;
     struct pb_table_info info;
@@ -210,13 +210,13 @@ static int each_row(struct reading *r, const char *name, const struct wanted *wa
         if (pb_view_load(r->reader, &segments[i], &view) < 0)
             continue; /* recycled meanwhile */
         for (uint32_t k = 0; result == 0 && k < view.nrows; k++)
-            result = take(r, &(struct row){&view, columns, k});
+            result = take(r, &(struct sample_row){&view, columns, k});
     }
     pb_view_done(&view);
     return count < 0 ? count : result;
 }
 
-static int take_stack(struct reading *r, const struct row *row)
+static int take_stack(struct store_reading *r, const struct sample_row *row)
 {
     int64_t id = i64(row, PB_STACKS_STACK), parent = i64(row, PB_STACKS_PARENT);
     uint8_t kind = u8(row, PB_STACKS_KIND);
@@ -238,11 +238,11 @@ static int take_stack(struct reading *r, const struct row *row)
         pb_profile_function(r->p, (enum pb_frame_kind)kind, text(row, PB_STACKS_FUNCTION, name, sizeof(name)),
                             text(row, PB_STACKS_FILE, file, sizeof(file)));
     uint32_t frame = pb_profile_frame(r->p, function, (int)u32(row, PB_STACKS_LINE));
-    r->stacks[r->nstacks++] = (struct stack){id, parent, frame, PB_PROFILE_NONE};
+    r->stacks[r->nstacks++] = (struct stored_stack){id, parent, frame, PB_PROFILE_NONE};
     return frame == PB_PROFILE_NONE ? -ENOSPC : 0;
 }
 
-static uint32_t lost_node(struct reading *r)
+static uint32_t lost_node(struct store_reading *r)
 {
     uint32_t function = pb_profile_function(r->p, PB_FRAME_NATIVE, "[lost]", "");
     return pb_profile_node(r->p, PB_PROFILE_ROOT, pb_profile_frame(r->p, function, 0));
@@ -250,12 +250,12 @@ static uint32_t lost_node(struct reading *r)
 
 static int smaller_id_first(const void *a, const void *b)
 {
-    const struct stack *x = a, *y = b;
+    const struct stored_stack *x = a, *y = b;
     return (x->id > y->id) - (x->id < y->id);
 }
 
 /* The node of a stack; PB_PROFILE_NONE: the recording has lost it. */
-static uint32_t known_node(const struct reading *r, int64_t id)
+static uint32_t known_node(const struct store_reading *r, int64_t id)
 {
     uint32_t at;
 
@@ -265,7 +265,7 @@ static uint32_t known_node(const struct reading *r, int64_t id)
 }
 
 /* In the order of ids, since parents have smaller ones. */
-static int make_nodes(struct reading *r)
+static int make_nodes(struct store_reading *r)
 {
     uint32_t at;
 
@@ -274,7 +274,7 @@ static int make_nodes(struct reading *r)
     qsort(r->stacks, r->nstacks, sizeof(*r->stacks), smaller_id_first);
     pb_keys_clear(&r->ids);
     for (size_t i = 0; i < r->nstacks; i++) {
-        struct stack *s = &r->stacks[i];
+        struct stored_stack *s = &r->stacks[i];
         uint32_t parent = known_node(r, s->parent);
         s->node = pb_profile_node(r->p, parent == PB_PROFILE_NONE ? lost_node(r) : parent, s->frame);
         if (s->node == PB_PROFILE_NONE)
@@ -286,7 +286,7 @@ static int make_nodes(struct reading *r)
     return 0;
 }
 
-static uint32_t node_of(struct reading *r, int64_t id, uint32_t samples)
+static uint32_t node_of(struct store_reading *r, int64_t id, uint32_t samples)
 {
     uint32_t node = id == 0 ? PB_PROFILE_NONE : known_node(r, id);
 
@@ -297,7 +297,7 @@ static uint32_t node_of(struct reading *r, int64_t id, uint32_t samples)
 }
 
 /* Samples in a row are evenly spaced: clips them to the range. False: none is in it. */
-static bool clip_to_range(const struct reading *r, int64_t *start, int64_t *end, uint32_t *n)
+static bool clip_to_range(const struct store_reading *r, int64_t *start, int64_t *end, uint32_t *n)
 {
     if (*end < *start)
         *end = *start;
@@ -312,13 +312,13 @@ static bool clip_to_range(const struct reading *r, int64_t *start, int64_t *end,
 }
 
 /* Converts a UTC time of the tables to the machine's monotonic clock; UTC itself where that is not known. */
-static uint64_t monotonic_of(const struct reading *r, int64_t utc)
+static uint64_t monotonic_of(const struct store_reading *r, int64_t utc)
 {
     int64_t ns = r->clocks.utc_ns ? utc - r->clocks.utc_ns + (int64_t)r->clocks.monotonic_ns : utc;
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
-static int take_sample(struct reading *r, const struct row *row)
+static int take_sample(struct store_reading *r, const struct sample_row *row)
 {
     int64_t start = i64(row, PB_SAMPLES_TIME), end = i64(row, PB_SAMPLES_UNTIL);
     char name[256], process[256];
@@ -348,7 +348,7 @@ static int take_sample(struct reading *r, const struct row *row)
 }
 
 /* Rows that end within the range. */
-static int read_sampling(struct reading *r, const struct row *row)
+static int read_sampling(struct store_reading *r, const struct sample_row *row)
 {
     struct pb_profile_facts *f = pb_profile_facts(r->p);
     int64_t when = i64(row, PB_SAMPLING_TIME);
@@ -389,7 +389,7 @@ static int count_processes(const struct pb_profile *p, unsigned *ret)
     return 0;
 }
 
-static int read_tables(struct reading *r, struct pb_err *err)
+static int read_tables(struct store_reading *r, struct pb_err *err)
 {
     struct pb_profile_facts *f = pb_profile_facts(r->p);
 
@@ -409,7 +409,7 @@ static int read_tables(struct reading *r, struct pb_err *err)
 
 int pb_store_read(const char *name, int64_t since, int64_t until, struct pb_profile *p, struct pb_err *err)
 {
-    _cleanup_(reading_done) struct reading r = {
+    _cleanup_(reading_done) struct store_reading r = {
         .p = p, .since = since, .until = until, .budget.left = STACKS_BYTES};
     char path[256], why[PB_WHY_SIZE];
     struct pb_run_id id = {0};

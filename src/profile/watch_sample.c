@@ -18,7 +18,7 @@
 #define TRIES_THROUGH 3 /* the same through the agent, which takes longer */
 
 /* A sample being taken. */
-struct reading {
+struct thread_reading {
     struct pb_sampler *s;
     struct pb_process_watch *w;
     struct pb_watched *t;
@@ -34,7 +34,7 @@ struct reading {
     bool guess;  /* it could not be stopped: the guessed stack is accepted */
 };
 
-static int capture_native(struct reading *r)
+static int capture_native(struct thread_reading *r)
 {
     const struct pb_moment *m = &r->t->moment;
 
@@ -45,7 +45,7 @@ static int capture_native(struct reading *r)
     return pb_native_copy(r->w->native, r->t->tid, &r->s->capture);
 }
 
-static int read_more(struct reading *r)
+static int read_more(struct thread_reading *r)
 {
     struct pb_watched *t = r->t;
     char name[PB_PY_NAME_MAX];
@@ -92,7 +92,7 @@ static int note_miss(struct pb_watched *t)
 /* Copies the stack of a running thread without a stop. -EAGAIN: it waits for a CPU, and has not run since its
  * moment began. If the copy often does not hold all of a thread's stack, the other ways read it for a while:
  * otherwise the stacks that do fit would be counted too often. */
-static int copy_running_stack(struct reading *r)
+static int copy_running_stack(struct thread_reading *r)
 {
     struct pb_watched *t = r->t;
     int result = -EAGAIN;
@@ -131,7 +131,7 @@ static void leave_cpu(struct pb_sampler *s, int cpu)
 #define ASIDE_TICKS 16 /* if every CPU has a thread of the target, no CPU is better */
 
 /* We were woken on the CPU of a running thread, and would be again: the kernel leaves us there. */
-static void leave_cpu_of_thread(struct reading *r)
+static void leave_cpu_of_thread(struct thread_reading *r)
 {
     struct pb_sampler *s = r->s;
 
@@ -147,7 +147,7 @@ static void leave_cpu_of_thread(struct reading *r)
 
 /* Whether the thread has not moved: then it was at the same place on every tick since. Otherwise those ticks
  * are counted with the next sample. */
-static enum pb_outcome look_again(struct reading *r)
+static enum pb_outcome look_again(struct thread_reading *r)
 {
     struct pb_watched *t = r->t;
 
@@ -164,7 +164,7 @@ static enum pb_outcome look_again(struct reading *r)
     return same == -ESRCH ? PB_OUTCOME_GONE : PB_OUTCOME_NO;
 }
 
-static enum pb_outcome find_asleep(struct reading *r)
+static enum pb_outcome find_asleep(struct thread_reading *r)
 {
     if (!(r->ways & PB_WAY_ASLEEP))
         return PB_OUTCOME_NO;
@@ -178,7 +178,7 @@ static enum pb_outcome find_asleep(struct reading *r)
     return r->way == -EAGAIN ? PB_OUTCOME_NO : r->way == -ESRCH ? PB_OUTCOME_GONE : PB_OUTCOME_ERROR;
 }
 
-static enum pb_outcome interrupt_it(struct reading *r)
+static enum pb_outcome interrupt_it(struct thread_reading *r)
 {
     int seen = r->ways & PB_WAY_INTERRUPTED ? copy_running_stack(r) : -ENODATA;
 
@@ -191,7 +191,7 @@ static enum pb_outcome interrupt_it(struct reading *r)
 /* A thread that is not asleep may be waiting for a CPU, perhaps ours: then it does not run, and since its
  * count of time slices was read before, the end of the moment proves that it did not meanwhile. Stopping it
  * would only make us wait for it. Native stacks need the registers, which only a stop gives. */
-static enum pb_outcome find_preempted(struct reading *r)
+static enum pb_outcome find_preempted(struct thread_reading *r)
 {
     struct pb_watched *t = r->t;
     bool allowed = !r->w->native && r->ways & PB_WAY_ASLEEP && !pb_moment_without_slices(&t->moment);
@@ -219,7 +219,7 @@ static enum pb_outcome find_preempted(struct reading *r)
 #define AVOID_DOUBLINGS 4
 
 /* Whether a stop can work: a thread in an uninterruptible wait would not stop. */
-static bool may_stop(struct reading *r)
+static bool may_stop(struct thread_reading *r)
 {
     char text[STAT_SIZE];
 
@@ -230,7 +230,7 @@ static bool may_stop(struct reading *r)
 }
 
 /* Once can be chance: on a busy machine any thread may get no CPU for 10 ms. */
-static void note_late(struct reading *r)
+static void note_late(struct thread_reading *r)
 {
     struct pb_watched *t = r->t;
 
@@ -240,7 +240,7 @@ static void note_late(struct reading *r)
     }
 }
 
-static enum pb_outcome no_stop(struct reading *r, enum pb_outcome otherwise)
+static enum pb_outcome no_stop(struct thread_reading *r, enum pb_outcome otherwise)
 {
     if (!r->exact)
         return otherwise;
@@ -251,7 +251,7 @@ static enum pb_outcome no_stop(struct reading *r, enum pb_outcome otherwise)
 }
 
 /* Stops the thread, unless it has gone to sleep since. */
-static enum pb_outcome stop_thread(struct reading *r)
+static enum pb_outcome stop_thread(struct thread_reading *r)
 {
     struct pb_moment *m = &r->t->moment;
     struct pb_sampler *s = r->s;
@@ -295,7 +295,7 @@ static enum pb_outcome stop_thread(struct reading *r)
     }
 }
 
-static enum pb_outcome read_memory(struct reading *r)
+static enum pb_outcome read_memory(struct thread_reading *r)
 {
     r->result = r->t->python ? pb_py_stack(r->w->py, &r->t->py, &r->s->stack) : 0;
     if (r->result == 0)
@@ -303,7 +303,7 @@ static enum pb_outcome read_memory(struct reading *r)
     return PB_OUTCOME_YES;
 }
 
-static enum pb_outcome prove_it(struct reading *r)
+static enum pb_outcome prove_it(struct thread_reading *r)
 {
     int ended = pb_moment_end(&r->t->moment);
 
@@ -324,7 +324,7 @@ static enum pb_outcome prove_it(struct reading *r)
     return PB_OUTCOME_RESTLESS;
 }
 
-static enum pb_outcome describe_it(struct reading *r)
+static enum pb_outcome describe_it(struct thread_reading *r)
 {
     struct pb_sampler *s = r->s;
     struct pb_watched *t = r->t;
@@ -348,7 +348,7 @@ static enum pb_outcome describe_it(struct reading *r)
 
 /* Whether a thread that was read off its CPU waits for something. Outside of a system call it may have been
  * entering or leaving a stop of ours, which does not count. */
-static bool waits_for_event(struct reading *r, char *ret_state)
+static bool waits_for_event(struct thread_reading *r, char *ret_state)
 {
     char text[STAT_SIZE];
 
@@ -408,7 +408,7 @@ static void count_time(struct pb_sampler *s, struct pb_watched *t, enum pb_way w
 }
 
 /* A repeated look counts the same stack as last time. */
-static enum pb_outcome count_sample(struct reading *r)
+static enum pb_outcome count_sample(struct thread_reading *r)
 {
     struct pb_sampler *s = r->s;
     struct pb_watched *t = r->t;
@@ -433,7 +433,7 @@ static enum pb_outcome count_sample(struct reading *r)
     return PB_OUTCOME_YES;
 }
 
-static enum pb_outcome (*const do_step[])(struct reading *) = {
+static enum pb_outcome (*const do_step[])(struct thread_reading *) = {
     [PB_STEP_LOOK_AGAIN] = look_again,  [PB_STEP_ASLEEP] = find_asleep,
     [PB_STEP_INTERRUPT] = interrupt_it, [PB_STEP_PREEMPTED] = find_preempted,
     [PB_STEP_STOP] = stop_thread,       [PB_STEP_READ] = read_memory,
@@ -442,7 +442,7 @@ static enum pb_outcome (*const do_step[])(struct reading *) = {
 };
 
 /* Runs the steps from the first to an end. */
-static enum pb_step take_steps(struct reading *r, enum pb_step step)
+static enum pb_step take_steps(struct thread_reading *r, enum pb_step step)
 {
     FILE *trace = r->s->options.trace;
     uint64_t began = trace ? pb_now_ns() : 0;
@@ -466,7 +466,7 @@ static enum pb_step take_steps(struct reading *r, enum pb_step step)
 
 void pb_watch_settle(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
 {
-    struct reading r = {.s = s, .w = w, .t = t, .now = now, .ways = s->ways};
+    struct thread_reading r = {.s = s, .w = w, .t = t, .now = now, .ways = s->ways};
 
     if (t->state != PB_WATCH_SETTLED || !t->pending)
         return;
@@ -492,7 +492,7 @@ static bool is_counted(const struct pb_sampler *s, const struct pb_process_watch
 
 int pb_watch_sample(struct pb_sampler *s, struct pb_process_watch *w, struct pb_watched *t, uint64_t now)
 {
-    struct reading r = {.s = s, .w = w, .t = t, .now = now, .ways = s->ways};
+    struct thread_reading r = {.s = s, .w = w, .t = t, .now = now, .ways = s->ways};
     bool settled = t->state == PB_WATCH_SETTLED;
 
     if (w->shared && !s->warming && is_counted(s, w, t)) {

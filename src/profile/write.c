@@ -39,7 +39,7 @@ int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_er
 }
 
 /* What is being written, and where. */
-struct job {
+struct write_job {
     enum pb_write_format format;
     const struct pb_profile *p, *after;
     const struct pb_profile *const *all; /* for a time axis */
@@ -47,7 +47,7 @@ struct job {
     const struct pb_flame_options *options;
 };
 
-static int write_tree(FILE *out, const struct job *job)
+static int write_tree(FILE *out, const struct write_job *job)
 {
     _cleanup_(pb_flame_done) struct pb_flame flame = {0};
 
@@ -65,7 +65,7 @@ static int write_tree(FILE *out, const struct job *job)
                : pb_write_flame(out, &flame, job->p, job->after, job->format == PB_WRITE_HTML);
 }
 
-static int write_rows(FILE *out, const struct pb_timeline *t, const struct job *job)
+static int write_rows(FILE *out, const struct pb_timeline *t, const struct write_job *job)
 {
     switch (job->format) {
     case PB_WRITE_PERFETTO:
@@ -77,7 +77,7 @@ static int write_rows(FILE *out, const struct pb_timeline *t, const struct job *
     }
 }
 
-static int write_timeline(FILE *out, const struct job *job)
+static int write_timeline(FILE *out, const struct write_job *job)
 {
     struct pb_timeline *t;
 
@@ -94,7 +94,7 @@ static int write_timeline(FILE *out, const struct job *job)
     return r;
 }
 
-static int write_stream(FILE *out, const struct job *job)
+static int write_stream(FILE *out, const struct write_job *job)
 {
     switch (job->format) {
     case PB_WRITE_SVG:
@@ -113,7 +113,7 @@ static int write_stream(FILE *out, const struct job *job)
     return -EINVAL;
 }
 
-static int write_path(const char *path, const struct job *job, struct pb_err *err)
+static int write_path(const char *path, const struct write_job *job, struct pb_err *err)
 {
     struct pb_replace file;
 
@@ -128,7 +128,7 @@ static int write_path(const char *path, const struct job *job, struct pb_err *er
 int pb_write_files(const char *path, const struct pb_profile *p, const struct pb_profile *const *all,
                    size_t n, const struct pb_flame_options *options, struct pb_err *err)
 {
-    struct job job = {.p = p, .all = all, .nall = n, .options = options};
+    struct write_job job = {.p = p, .all = all, .nall = n, .options = options};
 
     int r = pb_write_format_of(path, &job.format, err);
     return r < 0 ? r : write_path(path, &job, err);
@@ -143,7 +143,7 @@ int pb_write_file(const char *path, const struct pb_profile *p, const struct pb_
 int pb_write_diff_file(const char *path, const struct pb_profile *before, const struct pb_profile *after,
                        const struct pb_flame_options *options, struct pb_err *err)
 {
-    struct job job = {.p = before, .after = after, .options = options};
+    struct write_job job = {.p = before, .after = after, .options = options};
 
     int r = pb_write_format_of(path, &job.format, err);
     if (r < 0)

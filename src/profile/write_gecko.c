@@ -22,12 +22,12 @@ static const struct {
 };
 
 /* The profile of a row, and where its functions, frames and stacks begin in the shared tables. */
-struct part {
+struct gecko_part {
     const struct pb_profile *p;
     size_t functions, frames, stacks;
 };
 
-static struct part next_part(struct part part, const struct pb_profile *p)
+static struct gecko_part next_part(struct gecko_part part, const struct pb_profile *p)
 {
     if (part.p) {
         part.functions += pb_profile_nfunctions(part.p);
@@ -38,30 +38,30 @@ static struct part next_part(struct part part, const struct pb_profile *p)
     return part;
 }
 
-static struct part part_of(const struct pb_timeline *t, const struct pb_profile *p)
+static struct gecko_part part_of(const struct pb_timeline *t, const struct pb_profile *p)
 {
-    struct part part = {0};
+    struct gecko_part part = {0};
 
     for (size_t i = 0; i < pb_timeline_nprofiles(t) && part.p != p; i++)
         part = next_part(part, pb_timeline_profile(t, i));
     return part;
 }
 
-static bool folded(const struct part *part, uint32_t node)
+static bool folded(const struct gecko_part *part, uint32_t node)
 {
     struct pb_profile_frame frame = pb_profile_frame_at(part->p, pb_profile_node_at(part->p, node).frame);
     return pb_profile_folds(part->p, frame.function);
 }
 
 /* The nearest node from this one up that is not folded, or the root. */
-static uint32_t shown(const struct part *part, uint32_t node)
+static uint32_t shown(const struct gecko_part *part, uint32_t node)
 {
     while (node != PB_PROFILE_ROOT && folded(part, node))
         node = pb_profile_node_at(part->p, node).parent;
     return node;
 }
 
-static void put_stack(struct pb_json_writer *w, const struct part *part, uint32_t node)
+static void put_stack(struct pb_json_writer *w, const struct gecko_part *part, uint32_t node)
 {
     if (node == PB_PROFILE_ROOT)
         pb_json_put_null(w, NULL);
@@ -70,35 +70,35 @@ static void put_stack(struct pb_json_writer *w, const struct part *part, uint32_
 }
 
 /* A sample's stack: without folded frames, unless it has no others. */
-static void put_sample_stack(struct pb_json_writer *w, const struct part *part, uint32_t node)
+static void put_sample_stack(struct pb_json_writer *w, const struct gecko_part *part, uint32_t node)
 {
     uint32_t above = shown(part, node);
     put_stack(w, part, above == PB_PROFILE_ROOT ? node : above);
 }
 
-static void put_prefix(struct pb_json_writer *w, const struct part *part, uint32_t node)
+static void put_prefix(struct pb_json_writer *w, const struct gecko_part *part, uint32_t node)
 {
     uint32_t parent = pb_profile_node_at(part->p, node).parent;
     put_stack(w, part, folded(part, node) ? parent : shown(part, parent));
 }
 
-static void put_frame(struct pb_json_writer *w, const struct part *part, uint32_t node)
+static void put_frame(struct pb_json_writer *w, const struct gecko_part *part, uint32_t node)
 {
     pb_json_put_number(w, NULL, "%zu", part->frames + pb_profile_node_at(part->p, node).frame);
 }
 
-static void put_function(struct pb_json_writer *w, const struct part *part, uint32_t frame)
+static void put_function(struct pb_json_writer *w, const struct gecko_part *part, uint32_t frame)
 {
     pb_json_put_number(w, NULL, "%zu", part->functions + pb_profile_frame_at(part->p, frame).function);
 }
 
-static void put_category(struct pb_json_writer *w, const struct part *part, uint32_t frame)
+static void put_category(struct pb_json_writer *w, const struct gecko_part *part, uint32_t frame)
 {
     uint32_t function = pb_profile_frame_at(part->p, frame).function;
     pb_json_put_number(w, NULL, "%d", (int)pb_profile_function_at(part->p, function).kind);
 }
 
-static void put_line(struct pb_json_writer *w, const struct part *part, uint32_t frame)
+static void put_line(struct pb_json_writer *w, const struct gecko_part *part, uint32_t frame)
 {
     int line = pb_profile_frame_at(part->p, frame).line;
     if (line > 0)
@@ -108,12 +108,12 @@ static void put_line(struct pb_json_writer *w, const struct part *part, uint32_t
 }
 
 /* The texts are the names of all functions, and then their files: a source for each function. */
-static void put_name(struct pb_json_writer *w, const struct part *part, uint32_t function)
+static void put_name(struct pb_json_writer *w, const struct gecko_part *part, uint32_t function)
 {
     pb_json_put_number(w, NULL, "%zu", part->functions + function);
 }
 
-static void put_source(struct pb_json_writer *w, const struct part *part, uint32_t function)
+static void put_source(struct pb_json_writer *w, const struct gecko_part *part, uint32_t function)
 {
     if (*pb_profile_function_at(part->p, function).file)
         put_name(w, part, function);
@@ -121,12 +121,12 @@ static void put_source(struct pb_json_writer *w, const struct part *part, uint32
         pb_json_put_null(w, NULL);
 }
 
-static void put_name_text(struct pb_json_writer *w, const struct part *part, uint32_t function)
+static void put_name_text(struct pb_json_writer *w, const struct gecko_part *part, uint32_t function)
 {
     pb_json_put_text(w, NULL, pb_profile_function_at(part->p, function).name);
 }
 
-static void put_file_text(struct pb_json_writer *w, const struct part *part, uint32_t function)
+static void put_file_text(struct pb_json_writer *w, const struct gecko_part *part, uint32_t function)
 {
     pb_json_put_text(w, NULL, pb_profile_function_at(part->p, function).file);
 }
@@ -134,11 +134,11 @@ static void put_file_text(struct pb_json_writer *w, const struct part *part, uin
 /* A column of a table with a row for each frame, function or node. put NULL: all rows are alike. */
 struct column {
     const char *name;
-    void (*put)(struct pb_json_writer *w, const struct part *part, uint32_t i);
+    void (*put)(struct pb_json_writer *w, const struct gecko_part *part, uint32_t i);
     const char *alike;
 };
 
-enum table { STACKS, FRAMES, FUNCTIONS, TABLES };
+enum gecko_table { STACKS, FRAMES, FUNCTIONS, TABLES };
 
 static const struct {
     const char *name;
@@ -177,10 +177,10 @@ static const struct {
 };
 
 /* The values of a column for all profiles. Returns how many. */
-static size_t put_values(struct pb_json_writer *w, const struct pb_timeline *t, enum table table,
+static size_t put_values(struct pb_json_writer *w, const struct pb_timeline *t, enum gecko_table table,
                          const struct column *column)
 {
-    struct part part = {0};
+    struct gecko_part part = {0};
     size_t n = 0;
 
     for (size_t k = 0; k < pb_timeline_nprofiles(t); k++) {
@@ -196,7 +196,7 @@ static size_t put_values(struct pb_json_writer *w, const struct pb_timeline *t, 
 
 static void put_tables(struct pb_json_writer *w, const struct pb_timeline *t)
 {
-    for (enum table k = 0; k < TABLES; k++) {
+    for (enum gecko_table k = 0; k < TABLES; k++) {
         size_t n = 0;
         pb_json_open(w, tables[k].name, '{');
         for (const struct column *c = tables[k].columns; c->name; c++) {
@@ -246,25 +246,25 @@ static void put_empty(struct pb_json_writer *w, const char *name, const char *co
 
 #define COLUMNS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-struct row {
+struct gecko_row {
     struct pb_json_writer *w;
     const struct pb_timeline *t;
     const struct pb_track *track;
-    struct part part;
+    struct gecko_part part;
     double period_ms;
     bool gaps; /* of wall time: CPU and GIL time have none */
 };
 
-static double ms_at(const struct row *row, uint64_t ns)
+static double ms_at(const struct gecko_row *row, uint64_t ns)
 {
     uint64_t start = pb_timeline_start(row->t).monotonic_ns;
     return ns > start ? (double)(ns - start) / 1e6 : 0;
 }
 
-enum value { STACK, TIME, WEIGHT };
+enum gecko_value { STACK, TIME, WEIGHT };
 
 /* One column of the samples. Returns how many there are. */
-static size_t put_samples(const struct row *row, enum value value)
+static size_t put_samples(const struct gecko_row *row, enum gecko_value value)
 {
     double end = 0;
     size_t n = 0;
@@ -289,7 +289,7 @@ static size_t put_samples(const struct row *row, enum value value)
     return n;
 }
 
-static void put_thread(const struct row *row)
+static void put_thread(const struct gecko_row *row)
 {
     static const char *const values[] = {[STACK] = "stack", [TIME] = "time", [WEIGHT] = "weight"};
     struct pb_json_writer *w = row->w;
@@ -312,7 +312,7 @@ static void put_thread(const struct row *row)
     put_empty(w, "markers", COLUMNS("data", "name", "startTime", "endTime", "phase", "category"));
     pb_json_open(w, "samples", '{');
     pb_json_put_text(w, "weightType", "samples");
-    for (enum value v = STACK; v <= WEIGHT; v++) {
+    for (enum gecko_value v = STACK; v <= WEIGHT; v++) {
         pb_json_open(w, values[v], '[');
         n = put_samples(row, v);
         pb_json_close(w);
@@ -400,12 +400,12 @@ int pb_write_gecko(FILE *out, const struct pb_timeline *t)
     pb_json_open(&w, "threads", '[');
     for (size_t i = 0; i < pb_timeline_ntracks(t); i++) {
         const struct pb_track *track = pb_timeline_track(t, i);
-        put_thread(&(struct row){.w = &w,
-                                 .t = t,
-                                 .track = track,
-                                 .part = part_of(t, track->of),
-                                 .period_ms = period_of(track->of),
-                                 .gaps = strcmp(pb_profile_facts_of(track->of)->clock, "wall") == 0});
+        put_thread(&(struct gecko_row){.w = &w,
+                                       .t = t,
+                                       .track = track,
+                                       .part = part_of(t, track->of),
+                                       .period_ms = period_of(track->of),
+                                       .gaps = strcmp(pb_profile_facts_of(track->of)->clock, "wall") == 0});
     }
     pb_json_close(&w);
     pb_json_close(&w);

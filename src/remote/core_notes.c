@@ -286,14 +286,14 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-struct named {
+struct named_file {
     const char *path;
     uint32_t file;
 };
 
 static int by_path(const void *a, const void *b)
 {
-    const struct named *x = a, *y = b;
+    const struct named_file *x = a, *y = b;
     int d = strcmp(x->path, y->path);
     return d ? d : (x->file > y->file) - (x->file < y->file);
 }
@@ -301,12 +301,12 @@ static int by_path(const void *a, const void *b)
 /* Gives each map the first file of its path, and that file the facts of its maps. */
 static int join_files(struct pb_core *c)
 {
-    _cleanup_free_ struct named *order = calloc(c->nfiles + 1, sizeof(*order));
+    _cleanup_free_ struct named_file *order = calloc(c->nfiles + 1, sizeof(*order));
     _cleanup_free_ uint32_t *first = calloc(c->nfiles + 1, sizeof(*first));
     if (!order || !first)
         return -ENOMEM;
     for (size_t i = 0; i < c->nfiles; i++)
-        order[i] = (struct named){c->files[i].path, (uint32_t)i};
+        order[i] = (struct named_file){c->files[i].path, (uint32_t)i};
     if (c->nfiles)
         qsort(order, c->nfiles, sizeof(*order), by_path);
     for (size_t i = 0; i < c->nfiles; i++) {

@@ -24,7 +24,7 @@ enum {
 };
 
 /* The loader's entry of an object: the beginning of glibc's and musl's own struct. */
-struct link {
+struct loaded_link {
     uint64_t bias, name, dynamic, next;
 };
 
@@ -101,7 +101,7 @@ static bool is_named(const char *path, const char *prefix)
 static void follow(struct pb_source *s, uint64_t at, const char *prefix, struct pb_maps *maps)
 {
     char path[256];
-    struct link link;
+    struct loaded_link link;
     bool found = false;
 
     for (int i = 0; at && i < OBJECTS_MAX && !found; i++, at = link.next) {

@@ -85,14 +85,14 @@ bool pb_open_without_openat2(void)
 
 /* A path that is being followed. The part already followed has no links, so its names lead to the same folder
  * again. */
-struct walk {
+struct path_walk {
     const struct pb_rights *rights; /* folders that these may not search are not entered; NULL: no matter */
     int root_fd, fd;
     char done[PATH_MAX], todo[PATH_MAX];
     int links;
 };
 
-static int step_into(struct walk *w, const char *name, int flags)
+static int step_into(struct path_walk *w, const char *name, int flags)
 {
     int fd = openat(w->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC | flags);
 
@@ -105,7 +105,7 @@ static int step_into(struct walk *w, const char *name, int flags)
 
 /* Goes back to the root, and from there to the folder `done`. None of its names is "..", which the kernel
  * would follow out of a folder that was moved meanwhile. */
-static int start_over(struct walk *w)
+static int start_over(struct path_walk *w)
 {
     char names[PATH_MAX], *save;
     int fd = openat(w->root_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC), r = 0;
@@ -122,7 +122,7 @@ static int start_over(struct walk *w)
 }
 
 /* Puts the link's target (w->fd is the link) in front of the rest of the path. */
-static int follow_link(struct walk *w, const char *rest)
+static int follow_link(struct path_walk *w, const char *rest)
 {
     char link[PATH_MAX], joined[PATH_MAX];
 
@@ -140,7 +140,7 @@ static int follow_link(struct walk *w, const char *rest)
     return start_over(w);
 }
 
-static int follow_name(struct walk *w, const char *name, const char *rest)
+static int follow_name(struct path_walk *w, const char *name, const char *rest)
 {
     struct stat st;
     size_t len = strlen(w->done);
@@ -169,7 +169,7 @@ static int follow_name(struct walk *w, const char *name, const char *rest)
 
 static int open_by_steps(const struct pb_rights *rights, int root_fd, const char *path, int flags)
 {
-    struct walk w = {.rights = rights, .root_fd = root_fd, .fd = -1};
+    struct path_walk w = {.rights = rights, .root_fd = root_fd, .fd = -1};
     char link[32];
 
     if (snprintf(w.todo, sizeof(w.todo), "%s", path) >= (int)sizeof(w.todo))

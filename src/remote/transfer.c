@@ -38,7 +38,7 @@ enum {
 };
 
 /* How a call says what is left. */
-enum form {
+enum transfer_form {
     FORM_BYTES,   /* an address and a length */
     FORM_LENGTH,  /* a length: the kernel moves the positions */
     FORM_VECTOR,  /* iovecs and their number */
@@ -61,7 +61,7 @@ enum kind {
 
 static const struct transfer {
     int number;
-    enum form form;
+    enum transfer_form form;
     enum kind kind;
     int fd, at, length, flags; /* which arguments; NO_ARGUMENT */
 } transfers[] = {
@@ -222,11 +222,11 @@ static bool waits_in_pipe(pid_t tid)
 
 /* How a descriptor is judged: of a thread seen in a call, of one that may be borrowed there, after a stop. Of
  * a file nothing is asked while the thread may wait for its file system, where we would wait too. */
-enum look { LOOK_ASLEEP, LOOK_ASLEEP_SURE, LOOK_STOPPED };
+enum transfer_look { LOOK_ASLEEP, LOOK_ASLEEP_SURE, LOOK_STOPPED };
 
 /* A named pipe or a device. */
-static bool is_special_file(pid_t tid, enum look look, const char *path, const char *link, enum kind kind,
-                            bool *ret_terminal)
+static bool is_special_file(pid_t tid, enum transfer_look look, const char *path, const char *link,
+                            enum kind kind, bool *ret_terminal)
 {
     struct stat st;
 
@@ -249,8 +249,8 @@ static bool waits_for_all(const struct transfer *t, const uint64_t args[6])
 
 /* Whether a transfer by that descriptor can be cut; and, but for LOOK_ASLEEP, finished. *ret_least: how much
  * it waits for. */
-static bool is_kind(pid_t pid, pid_t tid, enum look look, const struct transfer *t, const uint64_t args[6],
-                    uint64_t *ret_least)
+static bool is_kind(pid_t pid, pid_t tid, enum transfer_look look, const struct transfer *t,
+                    const uint64_t args[6], uint64_t *ret_least)
 {
     char path[64], link[64];
     bool terminal;
@@ -480,7 +480,8 @@ static bool is_complete(const struct transfer *t, const struct pb_transfer_call 
     return t->form <= FORM_LENGTH && (uint64_t)c->result >= c->args[t->length];
 }
 
-static bool plan_call(pid_t pid, pid_t tid, enum look look, const struct pb_transfer_call *c, struct rest *r)
+static bool plan_call(pid_t pid, pid_t tid, enum transfer_look look, const struct pb_transfer_call *c,
+                      struct rest *r)
 {
     const struct transfer *t = find_transfer(c->number);
     uint64_t least;

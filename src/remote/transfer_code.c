@@ -171,7 +171,7 @@ static void set_call(struct user_regs_struct *r, uint64_t code, long number, con
 
 /* ---- The place ---- */
 
-struct line {
+struct code_line {
     uint64_t start, end, offset, inode;
     bool readable, executable, private, forbidden; /* forbidden: no access at all */
     bool stack;
@@ -189,11 +189,11 @@ struct search {
 };
 
 /* "start-end rwxp offset dev inode path". */
-static bool parse_line(const char *text, struct line *ret)
+static bool parse_line(const char *text, struct code_line *ret)
 {
     bool found[4];
 
-    *ret = (struct line){.start = pb_plain_number(&text, 16, &found[0])};
+    *ret = (struct code_line){.start = pb_plain_number(&text, 16, &found[0])};
     if (*text++ != '-')
         return false;
     ret->end = pb_plain_number(&text, 16, &found[1]);
@@ -213,7 +213,7 @@ static bool parse_line(const char *text, struct line *ret)
 }
 
 /* The end of the segment that the mapping begins with; 0: not known. */
-static uint64_t end_of_segment(const struct search *s, const struct line *l)
+static uint64_t end_of_segment(const struct search *s, const struct code_line *l)
 {
     Elf64_Ehdr eh;
     Elf64_Phdr ph[MAX_PHDRS];
@@ -260,13 +260,13 @@ static uint64_t find_slot(const struct search *s, uint64_t from, uint64_t end)
 
 /* A stack of its own: the first thread's, one with a forbidden page below it, or one that the C library's
  * data of the thread lies on. A coroutine's may be in the middle of other memory. */
-static void look_at_stack(struct search *s, const struct line *l)
+static void look_at_stack(struct search *s, const struct code_line *l)
 {
     bool own = l->stack || s->guard_end == l->start || (s->tls > s->sp && s->tls < l->end);
     s->has_room = own && s->sp - l->start >= s->room;
 }
 
-static void look_at_line(struct search *s, const struct line *l)
+static void look_at_line(struct search *s, const struct code_line *l)
 {
     if (s->sp >= l->start && s->sp < l->end)
         look_at_stack(s, l);
@@ -304,7 +304,7 @@ static int read_lines(struct search *s)
         text[have] = '\0';
         char *line = text, *end;
         while ((end = strchr(line, '\n')) || (line == text && have == sizeof(text) - 1)) {
-            struct line l;
+            struct code_line l;
             if (end)
                 *end = '\0';
             if (!skip && parse_line(line, &l))

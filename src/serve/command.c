@@ -32,7 +32,7 @@ enum { PATIENCE_MS = 30000, LOOK_MS = 100 };
 
 /* The connections of commands, each with a thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place {
+static struct pipe_place {
     bool taken;
     int socket; /* shut down when the service ends */
     uid_t uid;  /* another user; 0: the service's own */
@@ -43,10 +43,10 @@ static bool ending;
 static int take_place(int socket, const struct pb_credentials *credentials)
 {
     unsigned taken = 0, own = 0;
-    struct place *free = NULL;
+    struct pipe_place *free = NULL;
 
     pthread_mutex_lock(&lock);
-    for (struct place *p = places; p < places + PB_SERVE_COMMANDS; p++) {
+    for (struct pipe_place *p = places; p < places + PB_SERVE_COMMANDS; p++) {
         free = p->taken ? free : p;
         taken += p->taken;
         own += p->taken && p->uid == credentials->uid;
@@ -55,7 +55,7 @@ static int take_place(int socket, const struct pb_credentials *credentials)
                 ? -EBUSY
                 : 0;
     if (r == 0)
-        *free = (struct place){.taken = true, .socket = socket, .uid = credentials->uid};
+        *free = (struct pipe_place){.taken = true, .socket = socket, .uid = credentials->uid};
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -63,9 +63,9 @@ static int take_place(int socket, const struct pb_credentials *credentials)
 static void give_place(int socket)
 {
     pthread_mutex_lock(&lock);
-    for (struct place *p = places; p < places + PB_SERVE_COMMANDS; p++)
+    for (struct pipe_place *p = places; p < places + PB_SERVE_COMMANDS; p++)
         if (p->taken && p->socket == socket)
-            *p = (struct place){0};
+            *p = (struct pipe_place){0};
     pthread_mutex_unlock(&lock);
 }
 
@@ -84,7 +84,7 @@ void pb_commands_end(void)
     for (int i = 0; i < PATIENCE; i++) {
         pthread_mutex_lock(&lock);
         bool done = ending = true;
-        for (struct place *p = places; p < places + PB_SERVE_COMMANDS; p++)
+        for (struct pipe_place *p = places; p < places + PB_SERVE_COMMANDS; p++)
             if (p->taken) {
                 shutdown(p->socket, SHUT_RDWR);
                 done = false;

@@ -18,14 +18,14 @@ static void put_escaped(FILE *out, const char *text, const char *kept)
             fprintf(out, "%%%02X", (unsigned char)*text);
 }
 
-struct arguments {
+struct login_arguments {
     FILE *out;
     char before;
 };
 
 static enum MHD_Result put_argument(void *cls, enum MHD_ValueKind kind, const char *key, const char *value)
 {
-    struct arguments *a = cls;
+    struct login_arguments *a = cls;
 
     (void)kind;
     if (strcmp(key, "token") == 0)
@@ -52,7 +52,7 @@ enum MHD_Result pb_login(struct MHD_Connection *c, const struct pb_gate *gate, c
     /* "//HOST" would redirect to another host. */
     putc('/', out);
     put_escaped(out, path + strspn(path, "/"), "/");
-    MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, put_argument, &(struct arguments){out, '?'});
+    MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, put_argument, &(struct login_arguments){out, '?'});
     fclose(out);
     pb_gate_cookie_name(host, name);
     snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; HttpOnly; SameSite=Strict%s", name, gate->token,

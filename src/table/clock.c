@@ -34,19 +34,19 @@ static int64_t real_now(void)
 #include <x86intrin.h>
 
 /* ns = base_ns + (ticks - base) * slope / 2^32 */
-struct line {
+struct clock_line {
     uint64_t base, slope;
     int64_t base_ns;
 };
 
-struct pair {
+struct clock_pair {
     uint64_t ticks;
     int64_t ns;
 };
 
-static struct line lines[FITS];
-static _Atomic uint64_t fitted; /* lines made so far; 0: none is in use */
-static struct pair first, last; /* of the tending thread */
+static struct clock_line lines[FITS];
+static _Atomic uint64_t fitted;       /* lines made so far; 0: none is in use */
+static struct clock_pair first, last; /* of the tending thread */
 static enum { UNASKED, SOUND, UNSOUND } counter;
 
 /* Whether the kernel itself keeps time by the counter: it checks that all cores tick at one rate. */
@@ -67,7 +67,7 @@ static int kernel_uses_counter(void)
 }
 
 /* Reads counter and clock as close together as possible. 0: every try was interrupted. */
-static int read_pair(struct pair *ret)
+static int read_pair(struct clock_pair *ret)
 {
     uint64_t best = GAP_LIMIT;
 
@@ -77,13 +77,13 @@ static int read_pair(struct pair *ret)
         uint64_t gap = __rdtsc() - before;
         if (gap < best) {
             best = gap;
-            *ret = (struct pair){before + gap / 2, ns};
+            *ret = (struct clock_pair){before + gap / 2, ns};
         }
     }
     return best < GAP_LIMIT;
 }
 
-static int64_t on_line(const struct line *l, uint64_t ticks)
+static int64_t on_line(const struct clock_line *l, uint64_t ticks)
 {
     /* A core may be a few ticks behind the one that fitted the line. */
     uint64_t passed = ticks > l->base ? ticks - l->base : 0;
@@ -96,7 +96,7 @@ int64_t pb_clock_mono(void)
         uint64_t n = atomic_load_explicit(&fitted, memory_order_acquire);
         if (n == 0)
             return system_clock(CLOCK_MONOTONIC);
-        struct line l = lines[n % FITS];
+        struct clock_line l = lines[n % FITS];
         int64_t ns = on_line(&l, __rdtsc());
         atomic_thread_fence(memory_order_acquire);
         uint64_t now = atomic_load_explicit(&fitted, memory_order_relaxed);
@@ -105,10 +105,10 @@ int64_t pb_clock_mono(void)
     }
 }
 
-static void fit(const struct pair *from, const struct pair *to)
+static void fit(const struct clock_pair *from, const struct clock_pair *to)
 {
     uint64_t n = atomic_load_explicit(&fitted, memory_order_relaxed);
-    struct line l = {
+    struct clock_line l = {
         .base = to->ticks,
         .base_ns = to->ns,
         .slope = (uint64_t)((double)(to->ns - from->ns) / (double)(to->ticks - from->ticks) * 4294967296.0),
@@ -120,7 +120,7 @@ static void fit(const struct pair *from, const struct pair *to)
 
 void pb_clock_tend(void)
 {
-    struct pair now;
+    struct clock_pair now;
 
     if (counter == UNASKED)
         counter = kernel_uses_counter();

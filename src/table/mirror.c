@@ -56,7 +56,7 @@ struct pb_mirror {
 };
 
 /* A segment that is being copied. */
-struct copy {
+struct mirror_copy {
     struct pb_arena *a;
     struct pb_mirror *m;
     struct pb_segment *s;
@@ -209,14 +209,14 @@ static int copy_directory(struct pb_arena *a)
 
 /* --- a segment --------------------------------------------------------------------------------------- */
 
-static uint64_t slot_offset(const struct copy *c)
+static uint64_t slot_offset(const struct mirror_copy *c)
 {
     return c->a->segments_offset + (uint64_t)c->slot * c->a->segment_size;
 }
 
 /* Copies whole words that other threads write meanwhile; incomplete rows are not used. The thread sanitizer
  * would report this race, so it is off here. */
-__attribute__((no_sanitize("thread"))) static void copy_words(const struct copy *c, uint32_t from,
+__attribute__((no_sanitize("thread"))) static void copy_words(const struct mirror_copy *c, uint32_t from,
                                                               uint32_t to)
 {
     const volatile uint64_t *live = (const volatile uint64_t *)(const void *)c->s->base;
@@ -227,7 +227,7 @@ __attribute__((no_sanitize("thread"))) static void copy_words(const struct copy 
 }
 
 /* Writes the same words from the copy to the file. */
-static int write_words(const struct copy *c, uint32_t from, uint32_t to)
+static int write_words(const struct mirror_copy *c, uint32_t from, uint32_t to)
 {
     from &= ~7u;
     to = (to + 7) & ~7u;
@@ -235,7 +235,7 @@ static int write_words(const struct copy *c, uint32_t from, uint32_t to)
 }
 
 /* Copies the commit words as they are now, without those of rows that are not settled. */
-static void copy_commits(struct copy *c)
+static void copy_commits(struct mirror_copy *c)
 {
     uint64_t *words = (uint64_t *)(void *)(c->m->staging + c->l->commits);
 
@@ -253,7 +253,7 @@ static void copy_commits(struct copy *c)
         c->settled += words[i] != 0;
 }
 
-static void copy_cells(const struct copy *c)
+static void copy_cells(const struct mirror_copy *c)
 {
     const struct pb_layout *l = c->l;
 
@@ -266,7 +266,7 @@ static void copy_cells(const struct copy *c)
 }
 
 /* The segment's header: from private memory, except the times. */
-__attribute__((no_sanitize("thread"))) static void make_header(const struct copy *c)
+__attribute__((no_sanitize("thread"))) static void make_header(const struct mirror_copy *c)
 {
     struct pb_file_segment *f = (struct pb_file_segment *)(void *)c->m->staging;
     const volatile struct pb_file_segment *live = pb_segment_file(c->s);
@@ -281,7 +281,7 @@ __attribute__((no_sanitize("thread"))) static void make_header(const struct copy
 }
 
 /* Finds the rows of a segment that are to be copied. False: none, or the segment is being recycled. */
-static bool find_new_rows(struct copy *c, struct slot_copy *done)
+static bool find_new_rows(struct mirror_copy *c, struct slot_copy *done)
 {
     uint64_t before = atomic_load(&c->s->state), dict = atomic_load(&c->s->dict);
     /* Read after dict: every row that took heap before that is counted here as begun. */
@@ -317,7 +317,7 @@ static bool find_new_rows(struct copy *c, struct slot_copy *done)
 }
 
 /* Copies the segment into private memory. False: nothing is new, or it was recycled meanwhile. */
-static bool take_copy(struct copy *c, const struct slot_copy *done)
+static bool take_copy(struct mirror_copy *c, const struct slot_copy *done)
 {
     copy_commits(c);
     if (done->serial == c->serial && done->refill == UINT32_MAX && done->begun == c->begun &&
@@ -339,7 +339,7 @@ static bool take_copy(struct copy *c, const struct slot_copy *done)
     return PB_SERIAL(state) == c->serial && !PB_STATE_IS(state, PB_SEG_CLAIMED);
 }
 
-static int write_copy(const struct copy *c)
+static int write_copy(const struct mirror_copy *c)
 {
     const struct pb_layout *l = c->l;
     uint64_t rows = l->mask_words * 8;
@@ -359,13 +359,13 @@ static int write_copy(const struct copy *c)
 }
 
 /* Marks the slot as free in the file. */
-static int write_state(const struct copy *c, uint64_t state)
+static int write_state(const struct mirror_copy *c, uint64_t state)
 {
     return write_at(c->m, slot_offset(c), &state, sizeof(state));
 }
 
 /* For a slot that holds no segment now: marks it free in the file. */
-static int clear_slot(const struct copy *c, struct slot_copy *done)
+static int clear_slot(const struct mirror_copy *c, struct slot_copy *done)
 {
     int r = done->serial ? write_state(c, done->serial << PB_SERIAL_SHIFT | PB_SEG_FREE) : 0;
 
@@ -383,7 +383,7 @@ static int clear_slot(const struct copy *c, struct slot_copy *done)
 
 static int copy_slot(struct pb_arena *a, uint32_t slot)
 {
-    struct copy c = {.a = a, .m = a->mirror, .s = &a->control->segments[slot], .slot = slot};
+    struct mirror_copy c = {.a = a, .m = a->mirror, .s = &a->control->segments[slot], .slot = slot};
     struct slot_copy *done = &a->mirror->slots[slot];
     uint64_t state = atomic_load(&c.s->state);
 

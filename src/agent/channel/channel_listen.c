@@ -34,7 +34,7 @@
 
 enum { TELNET_NONE, TELNET_COMMAND, TELNET_OPTION, TELNET_LIST };
 
-static struct listener {
+static struct channel_listener {
     uint64_t number; /* 0: a free place */
     int fd;
     int mode;
@@ -46,13 +46,13 @@ static struct listener {
 } listeners[PB_CHANNEL_LISTENERS];
 static uint64_t next_listener = 1;
 
-union address {
+union listen_address {
     struct sockaddr any;
     struct sockaddr_in four;
     struct sockaddr_in6 six;
 };
 
-static int parse_address(const struct pb_channel_listen *how, union address *ret, socklen_t *ret_size)
+static int parse_address(const struct pb_channel_listen *how, union listen_address *ret, socklen_t *ret_size)
 {
     memset(ret, 0, sizeof(*ret));
     if (inet_pton(AF_INET, how->address, &ret->four.sin_addr) == 1) {
@@ -70,14 +70,14 @@ static int parse_address(const struct pb_channel_listen *how, union address *ret
     return -EINVAL;
 }
 
-static int is_loopback(const union address *a)
+static int is_loopback(const union listen_address *a)
 {
     return a->any.sa_family == AF_INET ? ntohl(a->four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
                                        : IN6_IS_ADDR_LOOPBACK(&a->six.sin6_addr);
 }
 
 /* An address in the form of the kernel's list: words in this machine's byte order, in hexadecimal. */
-static void list_address(const union address *a, char ret[40])
+static void list_address(const union listen_address *a, char ret[40])
 {
     uint32_t words[4];
 
@@ -92,7 +92,8 @@ static void list_address(const union address *a, char ret[40])
 /* The owner of the socket at the other end of a loopback connection, from the kernel's list. -ENOENT: not
  * listed, or no process has it any more. A closed socket is listed for a while without an inode and as
  * root's, whoever owned it. */
-static int find_peer_owner(const union address *own, const union address *peer, unsigned *ret_uid)
+static int find_peer_owner(const union listen_address *own, const union listen_address *peer,
+                           unsigned *ret_uid)
 {
     int six = peer->any.sa_family == AF_INET6, found = 0;
     unsigned port = ntohs(six ? own->six.sin6_port : own->four.sin_port);
@@ -122,7 +123,7 @@ static int find_peer_owner(const union address *own, const union address *peer, 
 }
 
 /* Both ends of a connection, if it is over loopback. */
-static int find_loopback_ends(int fd, union address *ret_own, union address *ret_peer)
+static int find_loopback_ends(int fd, union listen_address *ret_own, union listen_address *ret_peer)
 {
     socklen_t own_size = sizeof(*ret_own), peer_size = sizeof(*ret_peer);
 
@@ -135,7 +136,7 @@ static int find_loopback_ends(int fd, union address *ret_own, union address *ret
 /* At a loopback address this user and root are accepted. */
 static int peer_allowed(int fd)
 {
-    union address own, peer;
+    union listen_address own, peer;
     unsigned uid;
 
     return find_loopback_ends(fd, &own, &peer) && find_peer_owner(&own, &peer, &uid) == 0 &&
@@ -144,7 +145,7 @@ static int peer_allowed(int fd)
 
 void pb_channel_look_for_client(struct pb_channel *c)
 {
-    union address own, peer;
+    union listen_address own, peer;
     unsigned uid;
 
     c->look_ns = 0;
@@ -159,9 +160,9 @@ void pb_channel_look_for_client(struct pb_channel *c)
     pb_unlock(PB_LOCK_CHANNELS);
 }
 
-static int open_listener(const union address *address, socklen_t size, uint16_t *ret_port)
+static int open_listener(const union listen_address *address, socklen_t size, uint16_t *ret_port)
 {
-    union address bound;
+    union listen_address bound;
     socklen_t bound_size = sizeof(bound);
     const int on = 1;
 
@@ -179,7 +180,7 @@ static int open_listener(const union address *address, socklen_t size, uint16_t 
     return pb_fd_keep(fd);
 }
 
-static struct listener *find_free_listener(void)
+static struct channel_listener *find_free_listener(void)
 {
     for (int i = 0; i < PB_CHANNEL_LISTENERS; i++)
         if (!listeners[i].number)
@@ -187,7 +188,7 @@ static struct listener *find_free_listener(void)
     return NULL;
 }
 
-static int keep_arguments(const struct pb_channel_listen *how, struct listener *l)
+static int keep_arguments(const struct pb_channel_listen *how, struct channel_listener *l)
 {
     if (how->size == 0)
         return 0;
@@ -202,8 +203,8 @@ static int keep_arguments(const struct pb_channel_listen *how, struct listener *
 
 int pb_channel_listen(const struct pb_channel_listen *how, char *why, size_t why_size)
 {
-    struct listener *l = find_free_listener(), made = {.mode = how->mode};
-    union address address;
+    struct channel_listener *l = find_free_listener(), made = {.mode = how->mode};
+    union listen_address address;
     socklen_t size;
     uint16_t port = 0;
 
@@ -231,12 +232,12 @@ int pb_channel_listen(const struct pb_channel_listen *how, char *why, size_t why
     return port;
 }
 
-static void stop_listener(struct listener *l)
+static void stop_listener(struct channel_listener *l)
 {
     pb_fd_close(l->fd);
     if (l->arguments)
         munmap(l->arguments, l->size);
-    *l = (struct listener){.fd = -1};
+    *l = (struct channel_listener){.fd = -1};
 }
 
 static void end_channels_of(uint64_t listener)
@@ -255,7 +256,7 @@ int pb_channel_listen_stop(const char *kind, int channels)
     int stopped = 0;
 
     for (int i = 0; i < PB_CHANNEL_LISTENERS; i++) {
-        struct listener *l = &listeners[i];
+        struct channel_listener *l = &listeners[i];
         if (!l->number || (kind[0] && strcmp(kind, l->kind) != 0))
             continue;
         if (channels)
@@ -374,7 +375,7 @@ static void watch_peer(int fd)
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(int));
 }
 
-static void accept_client(struct listener *l)
+static void accept_client(struct channel_listener *l)
 {
     char why[200];
 
@@ -441,5 +442,5 @@ void pb_channels_forget(void)
     for (int i = 0; i < PB_CHANNELS; i++)
         pb_channel_places[i].fd = -1;
     for (int i = 0; i < PB_CHANNEL_LISTENERS; i++)
-        listeners[i] = (struct listener){.fd = -1};
+        listeners[i] = (struct channel_listener){.fd = -1};
 }

@@ -18,18 +18,18 @@
 #include <time.h>
 #include <unistd.h>
 
-struct text {
+struct about_text {
     char *at;
     size_t size, len;
 };
 
-static void put_char(struct text *t, char c)
+static void put_char(struct about_text *t, char c)
 {
     if (t->len + 1 < t->size)
         t->at[t->len++] = c;
 }
 
-static void put_line(struct text *t, const char *name, const char *value)
+static void put_line(struct about_text *t, const char *name, const char *value)
 {
     for (; *name; name++)
         put_char(t, *name);
@@ -42,8 +42,8 @@ static void put_line(struct text *t, const char *name, const char *value)
     put_char(t, '\n');
 }
 
-__attribute__((format(printf, 3, 4))) static void putf(struct text *t, const char *name, const char *format,
-                                                       ...)
+__attribute__((format(printf, 3, 4))) static void putf(struct about_text *t, const char *name,
+                                                       const char *format, ...)
 {
     char value[256];
     va_list ap;
@@ -90,7 +90,7 @@ static int remember_torch(struct dl_phdr_info *info, size_t size, void *ret)
 }
 
 /* The version of a loaded torch, from a file beside it: asking Python would need the GIL. */
-static void put_torch(struct text *t)
+static void put_torch(struct about_text *t)
 {
     char path[256] = "", text[2048];
 
@@ -105,7 +105,7 @@ static void put_torch(struct text *t)
     put_line(t, "torch", version);
 }
 
-static void put_python(struct text *t)
+static void put_python(struct about_text *t)
 {
     struct pb_python py;
     char version[32];
@@ -117,7 +117,7 @@ static void put_python(struct text *t)
     put_line(t, "python", version);
 }
 
-static void put_command(struct text *t, const char *redact)
+static void put_command(struct about_text *t, const char *redact)
 {
     char command[4096];
 
@@ -130,7 +130,7 @@ static void put_command(struct text *t, const char *redact)
     put_line(t, "command", command);
 }
 
-static void put_identity(struct text *t)
+static void put_identity(struct about_text *t)
 {
     struct pb_identity id;
     struct pb_block block;
@@ -152,7 +152,7 @@ static void put_identity(struct text *t)
 
 void pb_about_write(char *ret, size_t size, const char *host_pid, const char *redact)
 {
-    struct text t = {ret, size, 0};
+    struct about_text t = {ret, size, 0};
     struct timespec mono, utc;
 
     clock_gettime(CLOCK_MONOTONIC, &mono);

@@ -32,7 +32,7 @@
 #define SPARE_NUMBERS 128  /* numbers that the program may begin to use meanwhile */
 
 /* Written by the resident thread; read by probing-wake too, and by a forked child. fd is stored last. */
-static struct kept {
+static struct own_fd {
     int fd; /* number + 1; 0: a free place */
     mode_t type;
     dev_t device;
@@ -159,7 +159,7 @@ static int keep_here(int fd)
         return fd;
     for (int i = 0; i < KEPT; i++)
         if (!kept[i].fd && fstat(fd, &st) == 0) {
-            kept[i] = (struct kept){.type = st.st_mode & S_IFMT, .device = st.st_dev, .inode = st.st_ino};
+            kept[i] = (struct own_fd){.type = st.st_mode & S_IFMT, .device = st.st_dev, .inode = st.st_ino};
             __atomic_store_n(&kept[i].fd, fd + 1, __ATOMIC_RELEASE);
             return fd;
         }
@@ -176,7 +176,7 @@ int pb_fd_keep(int fd)
     return moved < 0 ? r : keep_here(moved);
 }
 
-static struct kept *find_kept(int fd)
+static struct own_fd *find_kept(int fd)
 {
     for (int i = 0; i < KEPT; i++)
         if (fd >= 0 && __atomic_load_n(&kept[i].fd, __ATOMIC_ACQUIRE) == fd + 1)
@@ -184,7 +184,7 @@ static struct kept *find_kept(int fd)
     return NULL;
 }
 
-static int is_same(const struct kept *k, int fd)
+static int is_same(const struct own_fd *k, int fd)
 {
     struct stat st;
     return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == k->type && st.st_dev == k->device &&
@@ -193,7 +193,7 @@ static int is_same(const struct kept *k, int fd)
 
 int pb_fd_ours(int fd)
 {
-    const struct kept *k = own_table ? NULL : find_kept(fd);
+    const struct own_fd *k = own_table ? NULL : find_kept(fd);
     return own_table ? fd >= 0 : k && is_same(k, fd);
 }
 
@@ -207,7 +207,7 @@ int pb_fds_ours(void)
 
 void pb_fd_close(int fd)
 {
-    struct kept *k = own_table ? NULL : find_kept(fd);
+    struct own_fd *k = own_table ? NULL : find_kept(fd);
 
     if (fd < 0)
         return;

@@ -14,14 +14,14 @@
 #define STACK_USED   (256u << 10)
 #define STACK_SPARED (256u << 10) /* below the top of the stack, wherever exactly that is */
 
-struct order {
+struct spawn_order {
     void *(*run)(void *);
     void (*failed)(void *argument, int error);
     void *argument;
 };
 
 /* Guarded by PB_LOCK_SPAWN. */
-static struct order orders[WAITING];
+static struct spawn_order orders[WAITING];
 static uint32_t norders, last_ended;
 static uint32_t last_begun; /* atomic */
 
@@ -40,7 +40,7 @@ int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), vo
             : norders == WAITING                                         ? -EAGAIN
                                                                          : 0;
     if (r == 0)
-        orders[norders++] = (struct order){run, failed, argument};
+        orders[norders++] = (struct spawn_order){run, failed, argument};
     pb_unlock(PB_LOCK_SPAWN);
     ring_bell();
     return r;
@@ -61,7 +61,7 @@ void pb_spawn_end(uint32_t number)
 }
 
 /* 1: an order; 0: none now; -1: none, and no more will come. */
-static int take_order(uint32_t number, struct order *ret)
+static int take_order(uint32_t number, struct spawn_order *ret)
 {
     pb_lock(PB_LOCK_SPAWN);
     int r = norders > 0 ? 1 : number <= last_ended ? -1 : 0;
@@ -92,7 +92,7 @@ int pb_spawn_start(uint32_t number)
 
 static void serve_orders(uint32_t number)
 {
-    struct order order;
+    struct spawn_order order;
     int r;
 
     for (;;) {

@@ -45,7 +45,7 @@ static size_t stack_of_libc(const pthread_attr_t *attributes)
 }
 
 /* Our threads. A place is free again when the kernel no longer knows its thread. */
-static struct place {
+static struct thread_place {
     int tid; /* 0: free; -1: about to start */
     void *(*run)(void *);
     void *argument;
@@ -56,7 +56,7 @@ static int has_ended(int tid)
     return tid > 0 && syscall(SYS_tgkill, getpid(), tid, 0) < 0 && errno == ESRCH;
 }
 
-static struct place *take_place(void)
+static struct thread_place *take_place(void)
 {
     for (int i = 0; i < PLACES; i++) {
         int tid = __atomic_load_n(&places[i].tid, __ATOMIC_SEQ_CST);
@@ -69,7 +69,7 @@ static struct place *take_place(void)
 
 static void *run_in_place(void *argument)
 {
-    struct place *place = argument;
+    struct thread_place *place = argument;
     void *(*run)(void *) = place->run;
 
     argument = place->argument;
@@ -103,7 +103,7 @@ void pb_threads_forget(void)
 
 int pb_thread_start(void *(*run)(void *), void *argument, size_t stack)
 {
-    struct place *place = take_place();
+    struct thread_place *place = take_place();
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     pthread_attr_t attributes;
     pthread_t thread;

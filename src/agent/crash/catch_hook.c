@@ -29,16 +29,17 @@ enum { FREE, WAITED_FOR, DESCRIBED, NOT_DESCRIBED, ABANDONED };
 /* The arguments of catch_hook(), kept in the tuple that a hook has as its self. */
 enum { NUMBER, BEFORE, DESCRIBE, PRINTS_FIRST, ONLY_WITH };
 
-struct scene {
+struct exception_scene {
     pb_pyobject *function, *args, *result; /* references of their own */
     uint32_t state;
 };
-static struct scene scenes[SCENES_MAX]; /* not on the stack of the thread that waits: it may go on */
+static struct exception_scene
+    scenes[SCENES_MAX]; /* not on the stack of the thread that waits: it may go on */
 
 static uint32_t catching; /* the number of the `catch` that is on; 0: none */
 static pid_t catching_pid;
 
-static struct scene *take_scene(void)
+static struct exception_scene *take_scene(void)
 {
     for (int i = 0; i < SCENES_MAX; i++) {
         uint32_t is_free = FREE;
@@ -50,7 +51,7 @@ static struct scene *take_scene(void)
 }
 
 /* With the GIL. */
-static void release_scene(const struct pb_python *py, struct scene *s)
+static void release_scene(const struct pb_python *py, struct exception_scene *s)
 {
     pb_pyobject *all[] = {s->function, s->args, s->result};
 
@@ -61,7 +62,7 @@ static void release_scene(const struct pb_python *py, struct scene *s)
 }
 
 /* 0: the other thread had changed it already. */
-static int change_scene(struct scene *s, uint32_t state)
+static int change_scene(struct exception_scene *s, uint32_t state)
 {
     uint32_t waited_for = WAITED_FOR;
     int changed =
@@ -74,7 +75,7 @@ static int change_scene(struct scene *s, uint32_t state)
 /* Where the GIL cannot be had: if the failing thread has gone on, the objects stay for ever. */
 static void not_started(void *argument, int error)
 {
-    struct scene *s = argument;
+    struct exception_scene *s = argument;
     (void)error;
 
     if (!change_scene(s, NOT_DESCRIBED))
@@ -84,7 +85,7 @@ static void not_started(void *argument, int error)
 static void *describe_scene(void *argument)
 {
     const struct pb_python *py = pb_python_here();
-    struct scene *s = argument;
+    struct exception_scene *s = argument;
     struct pb_entry entry;
 
     pb_thread_name("probing-catch");
@@ -137,7 +138,7 @@ static pb_pyobject *describe_failure(const struct pb_python *py, pb_pyobject *fu
 {
     uint64_t end = pb_now_ns() + SCENE_MS * PB_NS_PER_MS, now;
     pb_pyobject *failure = failure_of_here(py, args), *result = NULL;
-    struct scene *s = failure ? take_scene() : NULL;
+    struct exception_scene *s = failure ? take_scene() : NULL;
 
     if (!s) {
         if (failure)

@@ -226,7 +226,7 @@ void pb_live_begin(void)
 /* --- an answer ------------------------------------------------------------------------------------- */
 
 /* The rows of one table, as probing_row adds to them. */
-struct rows {
+struct live_rows {
     struct probing_rows base; /* first: the function gets a pointer to it */
     struct pb_live_answer *to;
     const struct probing_live *table;
@@ -237,14 +237,14 @@ struct rows {
     char buffer[8192];
 };
 
-static void flush(struct rows *r)
+static void flush(struct live_rows *r)
 {
     if (r->used && !r->over)
         r->over = !r->to->put(r->to, r->buffer, r->used);
     r->used = 0;
 }
 
-static void put_text(struct rows *r, const char *text, size_t size)
+static void put_text(struct live_rows *r, const char *text, size_t size)
 {
     r->bytes += size;
     while (size) {
@@ -258,12 +258,12 @@ static void put_text(struct rows *r, const char *text, size_t size)
     }
 }
 
-static void put_string(struct rows *r, const char *text)
+static void put_string(struct live_rows *r, const char *text)
 {
     put_text(r, text, strlen(text));
 }
 
-static void put_escaped(struct rows *r, const char *text, size_t size)
+static void put_escaped(struct live_rows *r, const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
         const char *as = text[i] == '\\'   ? "\\\\"
@@ -278,7 +278,7 @@ static void put_escaped(struct rows *r, const char *text, size_t size)
     }
 }
 
-static void put_hex(struct rows *r, const char *data, size_t size)
+static void put_hex(struct live_rows *r, const char *data, size_t size)
 {
     static const char digits[] = "0123456789abcdef";
 
@@ -325,7 +325,7 @@ static uint64_t epoch_of_mono(void)
 }
 
 /* Floats are sent as their bits: printf depends on the program's locale. */
-static int put_cell(struct rows *r, enum probing_type type, const struct probing_value *v)
+static int put_cell(struct live_rows *r, enum probing_type type, const struct probing_value *v)
 {
     char text[32];
     uint64_t bits;
@@ -356,7 +356,7 @@ static int put_cell(struct rows *r, enum probing_type type, const struct probing
 
 static int add(struct probing_rows *base, const struct probing_value *values)
 {
-    struct rows *r = (struct rows *)(void *)base;
+    struct live_rows *r = (struct live_rows *)(void *)base;
     const struct probing_live *t = r->table;
 
     if (r->over)
@@ -379,14 +379,14 @@ static int add(struct probing_rows *base, const struct probing_value *values)
 
 static int fail(struct probing_rows *base, const char *text)
 {
-    struct rows *r = (struct rows *)(void *)base;
+    struct live_rows *r = (struct live_rows *)(void *)base;
 
     if (!r->why[0])
         snprintf(r->why, sizeof(r->why), "failed: %s", text);
     return -EIO;
 }
 
-static int put_columns(struct rows *r)
+static int put_columns(struct live_rows *r)
 {
     const struct probing_live *t = r->table;
     char line[160];
@@ -412,7 +412,7 @@ static bool claim_table(struct probing_live *t)
            __atomic_compare_exchange_n(&t->busy, &was, us, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-static int call(struct rows *r, struct probing_live *t)
+static int call(struct live_rows *r, struct probing_live *t)
 {
     int error = 0;
 
@@ -448,7 +448,7 @@ static bool is_wanted(const struct sending *s, const char *name)
 static void send_one(struct probing_live *t, void *arg)
 {
     const struct sending *s = arg;
-    struct rows r = {.base = {add, fail}, .to = s->to, .table = t};
+    struct live_rows r = {.base = {add, fail}, .to = s->to, .table = t};
     char line[256];
 
     if (!is_wanted(s, t->name))

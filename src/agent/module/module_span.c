@@ -25,21 +25,21 @@ static int binds_itself; /* with statements call the span itself: see FIRST_BY_A
 
 /* --- rows ------------------------------------------------------------------------------------------ */
 
-struct text {
+struct span_text {
     const char *at;
     long length;
 };
 
-static struct text text_of(const struct pb_python *py, pb_pyobject *object)
+static struct span_text text_of(const struct pb_python *py, pb_pyobject *object)
 {
-    struct text text = {NULL, 0};
+    struct span_text text = {NULL, 0};
 
     if (object && !(text.at = py->utf8_size(object, &text.length)))
         py->err_clear();
     return text;
 }
 
-static void set_text(struct pb_row *row, unsigned column, struct text text)
+static void set_text(struct pb_row *row, unsigned column, struct span_text text)
 {
     if (text.at)
         pb_set_string(row, column, text.at, (size_t)text.length);
@@ -49,7 +49,7 @@ static void set_text(struct pb_row *row, unsigned column, struct text text)
 struct begun {
     const char *type;
     uint64_t id, trace, parent_id;
-    struct text name, phase, location, attributes;
+    struct span_text name, phase, location, attributes;
 };
 
 static void set_begun(struct pb_row *row, const struct begun *b)
@@ -101,7 +101,7 @@ static void open_row(const struct pb_python *py, struct pb_span_object *s)
     pb_recorder_leave(place);
 }
 
-static void close_row(struct pb_span_object *s, struct text error)
+static void close_row(struct pb_span_object *s, struct span_text error)
 {
     int64_t now = pb_clock_mono();
     uint32_t place;
@@ -181,7 +181,7 @@ static pb_pyobject *leave(pb_pyobject *self, pb_pyobject *const *args, long narg
 {
     const struct pb_python *py = pb_python_here();
     struct pb_span_object *s = pb_span_of(self);
-    struct text error = {NULL, 0};
+    struct span_text error = {NULL, 0};
     (void)names;
 
     if (s->open) {

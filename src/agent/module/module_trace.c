@@ -30,10 +30,10 @@
 #define REUSE_NS  (1000 * PB_NS_PER_MS)
 
 enum { WANT_ARGUMENTS = 1, WANT_LOCALS = 2, IS_GENERATOR = 4, IS_INNER = 8 };
-enum capture { CAPTURE_ARGUMENTS, CAPTURE_RESULT, CAPTURE_LOCALS };
+enum trace_capture { CAPTURE_ARGUMENTS, CAPTURE_RESULT, CAPTURE_LOCALS };
 
 /* A traced function. Entries are written under functions_lock and read without. */
-struct function {
+struct traced_function {
     const void *code; /* NULL: never used; stays set when the function is not traced any more */
     uint32_t serial;  /* differs each time that it is traced; 0: not traced */
     uint32_t flags;
@@ -44,7 +44,7 @@ struct function {
 };
 
 struct open_call {
-    struct function *function;
+    struct traced_function *function;
     uint32_t serial, level, most;
     uint64_t id, trace;
     uint64_t generation; /* of the agent whose table has the row; 0: none */
@@ -54,15 +54,15 @@ struct open_call {
 };
 
 /* The open calls of one thread; only that thread uses it. */
-struct thread {
+struct traced_thread {
     int id; /* 0: free */
     uint32_t n, beyond, epoch;
     struct open_call open[OPEN_MAX];
 };
 
-static struct function functions[FUNCTIONS];
+static struct traced_function functions[FUNCTIONS];
 static uint32_t nlive, last_serial, epoch;
-static struct thread *threads; /* THREADS of them, mapped with the first traced function */
+static struct traced_thread *threads; /* THREADS of them, mapped with the first traced function */
 static struct open_call suspended[SUSPENDED];
 static int suspended_lock, functions_lock; /* held for a few loads; free again in a forked child */
 static pb_pyobject *disable, *capture_how; /* kept by _probing.shared */
@@ -74,10 +74,10 @@ static uint32_t hash_of(const void *address)
     return (uint32_t)((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15) >> 40);
 }
 
-static struct function *find_function(const void *code)
+static struct traced_function *find_function(const void *code)
 {
     for (uint32_t i = hash_of(code), n = 0; n < FUNCTIONS; i++, n++) {
-        struct function *f = &functions[i % FUNCTIONS];
+        struct traced_function *f = &functions[i % FUNCTIONS];
         const void *found = __atomic_load_n(&f->code, __ATOMIC_ACQUIRE);
         if (found == code)
             return __atomic_load_n(&f->serial, __ATOMIC_ACQUIRE) ? f : NULL;
@@ -88,12 +88,12 @@ static struct function *find_function(const void *code)
 }
 
 /* The place of a thread that has ended, for another one; NULL: none among the few that are checked. */
-static struct thread *take_over(struct thread *all, int id)
+static struct traced_thread *take_over(struct traced_thread *all, int id)
 {
     pid_t pid = getpid();
 
     for (uint32_t i = (uint32_t)id, n = 0; n < LOOKED_AT; i++, n++) {
-        struct thread *t = &all[i % THREADS];
+        struct traced_thread *t = &all[i % THREADS];
         int owner = __atomic_load_n(&t->id, __ATOMIC_RELAXED);
         if (syscall(SYS_tgkill, pid, owner, 0) < 0 && errno == ESRCH &&
             __atomic_compare_exchange_n(&t->id, &owner, id, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
@@ -105,13 +105,13 @@ static struct thread *take_over(struct thread *all, int id)
 }
 
 /* The calling thread's; NULL: there are too many threads, or nothing was ever traced. */
-static struct thread *find_thread(void)
+static struct traced_thread *find_thread(void)
 {
-    struct thread *all = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
+    struct traced_thread *all = __atomic_load_n(&threads, __ATOMIC_ACQUIRE);
     int id = pb_thread_id();
 
     for (uint32_t i = (uint32_t)id, n = 0; all && n < THREADS; i++, n++) {
-        struct thread *t = &all[i % THREADS];
+        struct traced_thread *t = &all[i % THREADS];
         int owner = __atomic_load_n(&t->id, __ATOMIC_RELAXED);
         if (owner == 0 &&
             !__atomic_compare_exchange_n(&t->id, &owner, id, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED) &&
@@ -129,7 +129,7 @@ static int is_alive(const struct open_call *c)
 }
 
 /* Drops calls of functions that are not traced any more: their end is not reported here. */
-static void drop_dead_calls(struct thread *t)
+static void drop_dead_calls(struct traced_thread *t)
 {
     uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
 
@@ -168,7 +168,7 @@ static void keep_suspended(const struct open_call *c, int64_t now)
     give_lock(&suspended_lock);
 }
 
-static int take_suspended(const struct function *f, const void *frame, struct open_call *ret)
+static int take_suspended(const struct traced_function *f, const void *frame, struct open_call *ret)
 {
     int found = 0;
 
@@ -205,7 +205,7 @@ static void set_object(const struct pb_python *py, struct pb_row *row, unsigned 
  * here allocates or raises. */
 static void open_row(const struct pb_python *py, struct open_call *c, uint64_t parent, pb_pyobject *arguments)
 {
-    const struct function *f = c->function;
+    const struct traced_function *f = c->function;
     int64_t step = pb_span_step();
     struct pb_row row;
     uint32_t place;
@@ -270,7 +270,7 @@ static void close_row(const struct pb_python *py, const struct open_call *c, con
 
 /* Gets a text from _trace.py. Sets *raised if a signal handler of the program raised meanwhile: that
  * exception is for the program. */
-static pb_pyobject *capture(const struct pb_python *py, enum capture what, pb_pyobject *code,
+static pb_pyobject *capture(const struct pb_python *py, enum trace_capture what, pb_pyobject *code,
                             pb_pyobject *frame, pb_pyobject *value, int *raised)
 {
     pb_pyobject *kind = capture_how && !*raised ? py->int_signed(what) : NULL;
@@ -296,24 +296,25 @@ static pb_pyobject *capture(const struct pb_python *py, enum capture what, pb_py
 
 /* The arguments of a callback: (code, offset, value) by sys.monitoring; _trace.py adds the frame, and passes
  * the class of an exception. */
-struct said {
+struct hook_arguments {
     pb_pyobject *code, *value, *frame;
     int by_trace_function;
 };
 
-static struct said take_said(const struct pb_python *py, const struct function *f, pb_pyobject *const *args,
-                             long nargs)
+static struct hook_arguments take_arguments(const struct pb_python *py, const struct traced_function *f,
+                                            pb_pyobject *const *args, long nargs)
 {
-    struct said said = {args[0], nargs > 2 ? args[2] : NULL, nargs > 3 ? args[3] : NULL, nargs > 3};
+    struct hook_arguments given = {args[0], nargs > 2 ? args[2] : NULL, nargs > 3 ? args[3] : NULL,
+                                   nargs > 3};
 
-    if (!said.frame && f && f->flags & (IS_GENERATOR | WANT_ARGUMENTS | WANT_LOCALS))
-        said.frame = py->eval_frame();
-    return said;
+    if (!given.frame && f && f->flags & (IS_GENERATOR | WANT_ARGUMENTS | WANT_LOCALS))
+        given.frame = py->eval_frame();
+    return given;
 }
 
 /* From 3.13 on Python does not report that a suspended generator was closed. The reuse of its frame shows it:
  * it ended when it last yielded, or later. */
-static void close_abandoned(const struct pb_python *py, const struct function *f, const void *frame)
+static void close_abandoned(const struct pb_python *py, const struct traced_function *f, const void *frame)
 {
     struct open_call c;
 
@@ -321,8 +322,8 @@ static void close_abandoned(const struct pb_python *py, const struct function *f
         close_row(py, &c, &(struct ending){.at = c.suspended_at});
 }
 
-static void begin_call(const struct pb_python *py, struct thread *t, struct function *f,
-                       const struct said *said, int *raised)
+static void begin_call(const struct pb_python *py, struct traced_thread *t, struct traced_function *f,
+                       const struct hook_arguments *given, int *raised)
 {
     struct open_call *outer = t->n > 0 ? &t->open[t->n - 1] : NULL;
     struct pb_span_seen around;
@@ -331,13 +332,13 @@ static void begin_call(const struct pb_python *py, struct thread *t, struct func
         return;
     __atomic_fetch_add(&f->calls, 1, __ATOMIC_RELAXED);
     if (f->flags & IS_GENERATOR)
-        close_abandoned(py, f, said->frame);
+        close_abandoned(py, f, given->frame);
     if (t->n == OPEN_MAX || t->beyond) {
         t->beyond++;
         return;
     }
     pb_pyobject *arguments = f->flags & WANT_ARGUMENTS
-                                 ? capture(py, CAPTURE_ARGUMENTS, said->code, said->frame, NULL, raised)
+                                 ? capture(py, CAPTURE_ARGUMENTS, given->code, given->frame, NULL, raised)
                                  : NULL;
     pb_span_around(py, &around);
     struct open_call *c = &t->open[t->n];
@@ -346,7 +347,7 @@ static void begin_call(const struct pb_python *py, struct thread *t, struct func
                             .level = f->flags & IS_INNER ? outer->level + 1 : 1,
                             .most = f->flags & IS_INNER ? outer->most : f->depth,
                             .id = pb_trace_new_id(),
-                            .frame = f->flags & IS_GENERATOR ? said->frame : NULL};
+                            .frame = f->flags & IS_GENERATOR ? given->frame : NULL};
     uint64_t parent = outer && outer->begun >= around.begun ? outer->id : around.id;
     c->trace = !parent ? c->id : parent == around.id ? around.trace : outer->trace;
     open_row(py, c, parent, arguments);
@@ -356,7 +357,8 @@ static void begin_call(const struct pb_python *py, struct thread *t, struct func
 }
 
 /* Removes the innermost call of this function in this thread, or a suspended one. 0: none is known. */
-static int take_call(struct thread *t, const struct function *f, const void *frame, struct open_call *ret)
+static int take_call(struct traced_thread *t, const struct traced_function *f, const void *frame,
+                     struct open_call *ret)
 {
     if (t->beyond) {
         t->beyond--;
@@ -371,29 +373,29 @@ static int take_call(struct thread *t, const struct function *f, const void *fra
     return f->flags & IS_GENERATOR ? take_suspended(f, frame, ret) : 0;
 }
 
-static void end_call(const struct pb_python *py, struct thread *t, struct function *f,
-                     const struct said *said, int failed, int *raised)
+static void end_call(const struct pb_python *py, struct traced_thread *t, struct traced_function *f,
+                     const struct hook_arguments *given, int failed, int *raised)
 {
     struct ending end = {.at = pb_clock_mono()};
     struct open_call c;
     pb_pyobject *kind = NULL;
 
-    if (!take_call(t, f, said->frame, &c))
+    if (!take_call(t, f, given->frame, &c))
         return;
     __atomic_fetch_add(&f->taken_ns, (uint64_t)(end.at - c.begun), __ATOMIC_RELAXED);
     if (failed) {
         __atomic_fetch_add(&f->errors, 1, __ATOMIC_RELAXED);
-        kind = !said->value              ? NULL
-               : said->by_trace_function ? said->value
-                                         : pb_type_of(said->value, pb_module_header(py));
+        kind = !given->value              ? NULL
+               : given->by_trace_function ? given->value
+                                          : pb_type_of(given->value, pb_module_header(py));
         const char *name = kind ? pb_class_name(kind, pb_module_header(py)) : "";
         end.error = kind ? py->str_from_utf8(name, (long)strlen(name), "replace") : NULL;
         py->err_clear();
     } else if (f->flags & WANT_ARGUMENTS) {
-        end.result = capture(py, CAPTURE_RESULT, said->code, said->frame, said->value, raised);
+        end.result = capture(py, CAPTURE_RESULT, given->code, given->frame, given->value, raised);
     }
     if (f->flags & WANT_LOCALS)
-        end.locals = capture(py, CAPTURE_LOCALS, said->code, said->frame, NULL, raised);
+        end.locals = capture(py, CAPTURE_LOCALS, given->code, given->frame, NULL, raised);
     close_row(py, &c, &end);
     pb_pyobject *made[] = {end.error, end.result, end.locals};
     for (int i = 0; i < 3; i++)
@@ -414,24 +416,24 @@ static pb_pyobject *return_object(const struct pb_python *py, pb_pyobject *objec
 static pb_pyobject *on_event(enum moment moment, pb_pyobject *const *args, long nargs)
 {
     const struct pb_python *py = pb_python_here();
-    struct function *f = nargs > 0 ? find_function(args[0]) : NULL;
+    struct traced_function *f = nargs > 0 ? find_function(args[0]) : NULL;
     struct open_call c;
     int raised = 0;
 
     if (!f || !pb_recorder_is_open()) /* Python accepts no DISABLE for an exception */
         return return_object(py, disable && moment != UNWINDS ? disable : py->none);
-    struct thread *t = find_thread();
+    struct traced_thread *t = find_thread();
     if (!t)
         return return_object(py, py->none);
     drop_dead_calls(t);
-    struct said said = take_said(py, f, args, nargs);
+    struct hook_arguments given = take_arguments(py, f, args, nargs);
     if (moment == STARTS)
-        begin_call(py, t, f, &said, &raised);
+        begin_call(py, t, f, &given, &raised);
     else if (moment == RETURNS || moment == UNWINDS)
-        end_call(py, t, f, &said, moment == UNWINDS, &raised);
-    else if (moment == YIELDS && take_call(t, f, said.frame, &c))
+        end_call(py, t, f, &given, moment == UNWINDS, &raised);
+    else if (moment == YIELDS && take_call(t, f, given.frame, &c))
         keep_suspended(&c, pb_clock_mono());
-    else if (moment == RESUMES && t->n < OPEN_MAX && !t->beyond && take_suspended(f, said.frame, &c))
+    else if (moment == RESUMES && t->n < OPEN_MAX && !t->beyond && take_suspended(f, given.frame, &c))
         t->open[t->n++] = c;
     return raised ? NULL : return_object(py, py->none);
 }
@@ -452,12 +454,12 @@ CALLBACK(call_unwinds, UNWINDS)
 /* --- which functions ------------------------------------------------------------------------------- */
 
 /* An entry for this code: its own, or one that no callback can be reading any more. */
-static struct function *make_room(const void *code)
+static struct traced_function *make_room(const void *code)
 {
-    struct function *free_one = NULL;
+    struct traced_function *free_one = NULL;
 
     for (uint32_t i = hash_of(code), n = 0; n < FUNCTIONS; i++, n++) {
-        struct function *f = &functions[i % FUNCTIONS];
+        struct traced_function *f = &functions[i % FUNCTIONS];
         if (f->code == code)
             return f;
         if (!free_one && (!f->code || (!f->serial && pb_now_ns() - f->removed_at > REUSE_NS)))
@@ -472,8 +474,8 @@ static int map_threads(void)
 {
     if (__atomic_load_n(&threads, __ATOMIC_ACQUIRE))
         return 0;
-    size_t size = THREADS * sizeof(struct thread);
-    struct thread *none = NULL;
+    size_t size = THREADS * sizeof(struct traced_thread);
+    struct traced_thread *none = NULL;
     void *memory =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
@@ -500,7 +502,7 @@ static pb_pyobject *trace_add(pb_pyobject *self, pb_pyobject *args)
     if (map_threads() < 0)
         return py->bool_from(0);
     take_lock(&functions_lock);
-    struct function *f = nlive < FUNCTIONS / 2 ? make_room(a[0]) : NULL;
+    struct traced_function *f = nlive < FUNCTIONS / 2 ? make_room(a[0]) : NULL;
     if (f) {
         nlive += f->serial == 0;
         f->name = a[1];
@@ -522,7 +524,7 @@ static pb_pyobject *trace_remove(pb_pyobject *self, pb_pyobject *code)
     (void)self;
 
     take_lock(&functions_lock);
-    struct function *f = find_function(code);
+    struct traced_function *f = find_function(code);
     if (f) {
         f->removed_at = pb_now_ns();
         __atomic_store_n(&f->serial, 0, __ATOMIC_RELEASE);
@@ -537,7 +539,7 @@ static pb_pyobject *trace_remove(pb_pyobject *self, pb_pyobject *code)
 static pb_pyobject *trace_counts(pb_pyobject *self, pb_pyobject *code)
 {
     const struct pb_python *py = pb_python_here();
-    struct function *f = find_function(code);
+    struct traced_function *f = find_function(code);
     (void)self;
 
     if (!f)

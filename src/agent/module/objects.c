@@ -36,14 +36,14 @@
 /* --- the collector's rings ------------------------------------------------------------------------- */
 
 /* PyGC_Head, before each object that the collector knows. The lowest two bits are flags. */
-struct ring {
+struct object_ring {
     uintptr_t next, prev;
 };
 #define FLAGS ((uintptr_t)3)
 
 /* struct gc_generation, and the interpreter's array of them from 3.9 to 3.13. */
 struct generation {
-    struct ring ring;
+    struct object_ring ring;
     int threshold, count;
 };
 struct generations {
@@ -53,33 +53,33 @@ struct generations {
 };
 #define RINGS 4
 
-static struct ring *ring_at(struct generations *g, int n)
+static struct object_ring *ring_at(struct generations *g, int n)
 {
     return n < 3 ? &g->at[n].ring : &g->frozen.ring;
 }
 
-static struct ring *next_of(const struct ring *at)
+static struct object_ring *next_of(const struct object_ring *at)
 {
-    return (struct ring *)(at->next & ~FLAGS);
+    return (struct object_ring *)(at->next & ~FLAGS);
 }
 
-static struct ring *prev_of(const struct ring *at)
+static struct object_ring *prev_of(const struct object_ring *at)
 {
-    return (struct ring *)(at->prev & ~FLAGS);
+    return (struct object_ring *)(at->prev & ~FLAGS);
 }
 
-static void set_next(struct ring *at, struct ring *next)
+static void set_next(struct object_ring *at, struct object_ring *next)
 {
     at->next = (uintptr_t)next | (at->next & FLAGS);
 }
 
-static void set_prev(struct ring *at, struct ring *prev)
+static void set_prev(struct object_ring *at, struct object_ring *prev)
 {
     at->prev = (uintptr_t)prev | (at->prev & FLAGS);
 }
 
 /* Moves the mark to behind another object. */
-static void move_mark(struct ring *mark, struct ring *behind)
+static void move_mark(struct object_ring *mark, struct object_ring *behind)
 {
     if (behind == mark)
         return;
@@ -91,16 +91,16 @@ static void move_mark(struct ring *mark, struct ring *behind)
     set_next(behind, mark);
 }
 
-static int read_ring(uintptr_t at, struct ring *ret)
+static int read_ring(uintptr_t at, struct object_ring *ret)
 {
     const struct iovec piece = {(void *)(at & ~FLAGS), sizeof(*ret)};
     return pb_own_memory_read(&piece, 1, ret) == (ssize_t)sizeof(*ret) ? 0 : -1;
 }
 
 /* Whether it is the head of a ring: both neighbours point to it. */
-static int is_ring(uintptr_t at, const struct ring *head)
+static int is_ring(uintptr_t at, const struct object_ring *head)
 {
-    struct ring next, prev;
+    struct object_ring next, prev;
 
     return (head->next & 7) == 0 && (head->prev & 7) == 0 && head->next && head->prev &&
            read_ring(head->next, &next) == 0 && read_ring(head->prev, &prev) == 0 &&
@@ -197,7 +197,7 @@ enum { SHAPE, DTYPE, DEVICE, REQUIRES_GRAD, NUMEL, ELEMENT_SIZE, IS_VIEW };
 enum { GET_OBJECTS, DISABLE, ENABLE, IS_ENABLED };
 enum { TENSOR, MODULE, OPTIMIZER, OTHER, UNWANTED };
 
-struct walk {
+struct object_walk {
     const struct pb_python *py;
     pb_pyobject *how[HOW];
     pb_pyobject *types[KINDS]; /* tensor, module, optimizer, another */
@@ -211,7 +211,7 @@ struct walk {
     int full; /* the present record does not fit */
 };
 
-__attribute__((format(printf, 2, 3))) static void put_format(struct walk *w, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void put_format(struct object_walk *w, const char *format, ...)
 {
     va_list args;
 
@@ -225,7 +225,7 @@ __attribute__((format(printf, 2, 3))) static void put_format(struct walk *w, con
 }
 
 /* A name of the program, without field separators. */
-static void put_name(struct walk *w, const char *name)
+static void put_name(struct object_walk *w, const char *name)
 {
     size_t at = w->length;
 
@@ -236,7 +236,7 @@ static void put_name(struct walk *w, const char *name)
 }
 
 /* A key of a dict: only text is written. */
-static void put_key(struct walk *w, pb_pyobject *key)
+static void put_key(struct object_walk *w, pb_pyobject *key)
 {
     int is_text = pb_type_of(key, pb_module_header(w->py)) == w->py->str_type;
 
@@ -244,7 +244,7 @@ static void put_key(struct walk *w, pb_pyobject *key)
     w->py->err_clear();
 }
 
-static void put_class(struct walk *w, const pb_pyobject *object)
+static void put_class(struct object_walk *w, const pb_pyobject *object)
 {
     unsigned header = pb_module_header(w->py);
     const char *name = pb_program_class(w->py, pb_type_of(object, header), header), *dot = strrchr(name, '.');
@@ -253,7 +253,7 @@ static void put_class(struct walk *w, const pb_pyobject *object)
 }
 
 /* A new reference, or NULL without an exception. */
-static pb_pyobject *ask_tensor(const struct walk *w, int getter, pb_pyobject *tensor)
+static pb_pyobject *ask_tensor(const struct object_walk *w, int getter, pb_pyobject *tensor)
 {
     pb_pyobject *function = w->py->tuple_get(w->how[GETTERS], getter);
     pb_pyobject *found =
@@ -263,7 +263,7 @@ static pb_pyobject *ask_tensor(const struct walk *w, int getter, pb_pyobject *te
     return found;
 }
 
-static void put_text_of(struct walk *w, int getter, pb_pyobject *tensor)
+static void put_text_of(struct object_walk *w, int getter, pb_pyobject *tensor)
 {
     pb_pyobject *value = ask_tensor(w, getter, tensor), *text = value ? w->py->str_of(value) : NULL;
     const char *chars = text ? w->py->utf8_of(text) : NULL;
@@ -276,7 +276,7 @@ static void put_text_of(struct walk *w, int getter, pb_pyobject *tensor)
         w->py->decref(value);
 }
 
-static long long number_of(const struct walk *w, int getter, pb_pyobject *tensor)
+static long long number_of(const struct object_walk *w, int getter, pb_pyobject *tensor)
 {
     pb_pyobject *value = ask_tensor(w, getter, tensor);
     long long n = value ? w->py->int64_as(value) : -1;
@@ -288,7 +288,7 @@ static long long number_of(const struct walk *w, int getter, pb_pyobject *tensor
 }
 
 /* shape: a reference that is taken over, or NULL. */
-static void put_shape(struct walk *w, pb_pyobject *shape)
+static void put_shape(struct object_walk *w, pb_pyobject *shape)
 {
     long n = shape ? w->py->size_of(shape) : 0;
 
@@ -301,7 +301,7 @@ static void put_shape(struct walk *w, pb_pyobject *shape)
 }
 
 /* What an object has under that name itself: a new reference, or NULL without an exception. */
-static pb_pyobject *own_of(const struct walk *w, pb_pyobject *object, const char *name)
+static pb_pyobject *own_of(const struct object_walk *w, pb_pyobject *object, const char *name)
 {
     pb_pyobject *word = w->py->str_from_utf8(name, (long)strlen(name), "strict");
     pb_pyobject *found = word ? w->py->call(w->how[GET_FIELDS], object, word, (void *)NULL) : NULL;
@@ -313,14 +313,14 @@ static pb_pyobject *own_of(const struct walk *w, pb_pyobject *object, const char
 }
 
 /* Or of a class derived from it. */
-static int is_tuple(const struct walk *w, pb_pyobject *object)
+static int is_tuple(const struct object_walk *w, pb_pyobject *object)
 {
     return object && w->py->type_is_subtype(pb_type_of(object, pb_module_header(w->py)),
                                             (pb_pyobject *)(uintptr_t)w->py->tuple_type);
 }
 
 /* The shape of all of a DTensor, over its ranks: a new reference, or NULL. */
-static pb_pyobject *whole_shape(const struct walk *w, pb_pyobject *tensor)
+static pb_pyobject *whole_shape(const struct object_walk *w, pb_pyobject *tensor)
 {
     pb_pyobject *spec = own_of(w, tensor, "_spec"), *meta = spec ? own_of(w, spec, "tensor_meta") : NULL;
     pb_pyobject *shape = is_tuple(w, meta) ? w->py->tuple_get(meta, 0) : NULL;
@@ -343,7 +343,7 @@ static pb_pyobject *whole_shape(const struct walk *w, pb_pyobject *tensor)
  * harmless: in torch before 2.10 a thread without the GIL may be about to end it and wait for the GIL to
  * tell Python. is_leaf, grad_fn and grad take locks of autograd or race with a backward that runs without
  * the GIL. */
-static void describe_tensor(struct walk *w, pb_pyobject *tensor)
+static void describe_tensor(struct object_walk *w, pb_pyobject *tensor)
 {
     const pb_pyobject *type = pb_type_of(tensor, pb_module_header(w->py));
 
@@ -368,7 +368,7 @@ static void describe_tensor(struct walk *w, pb_pyobject *tensor)
 }
 
 /* The attributes of an object: a new reference to its dict, NULL: it has none. */
-static pb_pyobject *fields_of(const struct walk *w, pb_pyobject *object)
+static pb_pyobject *fields_of(const struct object_walk *w, pb_pyobject *object)
 {
     pb_pyobject *fields = own_of(w, object, "__dict__");
 
@@ -380,7 +380,7 @@ static pb_pyobject *fields_of(const struct walk *w, pb_pyobject *object)
 }
 
 /* A field that is a dict or of a subclass; borrowed. */
-static pb_pyobject *dict_in(const struct walk *w, pb_pyobject *fields, const char *name)
+static pb_pyobject *dict_in(const struct object_walk *w, pb_pyobject *fields, const char *name)
 {
     pb_pyobject *found = w->py->dict_get(fields, name);
 
@@ -388,14 +388,14 @@ static pb_pyobject *dict_in(const struct walk *w, pb_pyobject *fields, const cha
                                                                                                      : NULL;
 }
 
-static pb_pyobject *list_in(const struct walk *w, pb_pyobject *fields, const char *name)
+static pb_pyobject *list_in(const struct object_walk *w, pb_pyobject *fields, const char *name)
 {
     pb_pyobject *found = w->py->dict_get(fields, name);
 
     return found && pb_type_of(found, pb_module_header(w->py)) == w->how[LIST] ? found : NULL;
 }
 
-static void put_parts(struct walk *w, pb_pyobject *fields, const char *name, char letter)
+static void put_parts(struct object_walk *w, pb_pyobject *fields, const char *name, char letter)
 {
     pb_pyobject *parts = dict_in(w, fields, name), *key, *part;
     long at = 0;
@@ -413,7 +413,7 @@ static const char *const hook_dicts[] = {"_forward_pre_hooks", "_forward_hooks",
 
 /* M address class training hooks; then for its parameters, buffers and children P, B, C address name. Parts
  * of a record begin with \\x1e. */
-static void describe_module(struct walk *w, pb_pyobject *module)
+static void describe_module(struct object_walk *w, pb_pyobject *module)
 {
     pb_pyobject *fields = fields_of(w, module);
 
@@ -437,7 +437,7 @@ static void describe_module(struct walk *w, pb_pyobject *module)
         w->py->decref(fields);
 }
 
-static void put_number(struct walk *w, pb_pyobject *group, const char *name)
+static void put_number(struct object_walk *w, pb_pyobject *group, const char *name)
 {
     pb_pyobject *value = group ? w->py->dict_get(group, name) : NULL;
     const pb_pyobject *type = value ? pb_type_of(value, pb_module_header(w->py)) : NULL;
@@ -451,7 +451,7 @@ static void put_number(struct walk *w, pb_pyobject *group, const char *name)
 
 /* O address class groups lr weight_decay momentum; then G address: its parameters, S address: tensors of its
  * state. */
-static void describe_optimizer(struct walk *w, pb_pyobject *optimizer)
+static void describe_optimizer(struct object_walk *w, pb_pyobject *optimizer)
 {
     pb_pyobject *fields = fields_of(w, optimizer);
     pb_pyobject *groups = fields ? list_in(w, fields, "param_groups") : NULL, *key, *one, *part;
@@ -494,7 +494,7 @@ static void describe_optimizer(struct walk *w, pb_pyobject *optimizer)
 
 /* --- the walk -------------------------------------------------------------------------------------- */
 
-static int kind_of(struct walk *w, pb_pyobject *type)
+static int kind_of(struct object_walk *w, pb_pyobject *type)
 {
     unsigned slot = (unsigned)((uintptr_t)type >> 4) % CACHED;
 
@@ -510,7 +510,7 @@ static int kind_of(struct walk *w, pb_pyobject *type)
 
 /* Copies the wanted facts of an object. If references are wanted: a weak one for each record, or for other
  * objects the result of the one getter. -1: an exception. */
-static int describe_object(struct walk *w, pb_pyobject *object)
+static int describe_object(struct object_walk *w, pb_pyobject *object)
 {
     int kind = kind_of(w, pb_type_of(object, pb_module_header(w->py)));
 
@@ -541,7 +541,7 @@ static int describe_object(struct walk *w, pb_pyobject *object)
 }
 
 /* Everything, in one piece. */
-static int walk_list(struct walk *w)
+static int walk_list(struct object_walk *w)
 {
     pb_pyobject *function = w->py->tuple_get(w->how[GC], GET_OBJECTS);
     pb_pyobject *all = function ? w->py->call(function, (void *)NULL) : NULL;
@@ -556,9 +556,9 @@ static int walk_list(struct walk *w)
 
 /* A slice of the rings until that time, from stage on: the number of the ring. Returns the stage of the next
  * slice, RINGS at the end, -1 with an exception. */
-static int walk_rings(struct walk *w, struct generations *g, int stage, uint64_t until)
+static int walk_rings(struct object_walk *w, struct generations *g, int stage, uint64_t until)
 {
-    struct ring *mark = (struct ring *)(void *)w->how[MARK] - 1, *at = mark;
+    struct object_ring *mark = (struct object_ring *)(void *)w->how[MARK] - 1, *at = mark;
     int r = 0;
 
     if (!mark->next) /* nobody untracks a list, but it is possible */
@@ -586,7 +586,7 @@ static int walk_rings(struct walk *w, struct generations *g, int stage, uint64_t
     return r < 0 ? r : stage;
 }
 
-static int call_gc(const struct walk *w, int which)
+static int call_gc(const struct object_walk *w, int which)
 {
     pb_pyobject *function = w->py->tuple_get(w->how[GC], which);
     pb_pyobject *answer = function ? w->py->call(function, (void *)NULL) : NULL;
@@ -598,7 +598,7 @@ static int call_gc(const struct walk *w, int which)
 }
 
 /* Fills in the walk from the tuple. -1 with an exception. */
-static int read_parameters(struct walk *w, pb_pyobject *how)
+static int read_parameters(struct object_walk *w, pb_pyobject *how)
 {
     for (int i = 0; i < HOW; i++)
         if (!(w->how[i] = w->py->tuple_get(how, i)))
@@ -615,7 +615,7 @@ static int read_parameters(struct walk *w, pb_pyobject *how)
 /* objects_next(how, stage): [the next stage, text]. The first stage is -1; RINGS is the end. */
 static pb_pyobject *objects_next(pb_pyobject *self, pb_pyobject *args)
 {
-    struct walk w = {.py = pb_python_here()};
+    struct object_walk w = {.py = pb_python_here()};
     const struct pb_python *py = w.py;
     pb_pyobject *how = py->tuple_get(args, 0), *given = how ? py->tuple_get(args, 1) : NULL, *list = NULL;
     (void)self;

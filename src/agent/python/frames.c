@@ -25,7 +25,7 @@
 #define OWNER_CSTACK      3    /* 3.12: marks a call from C into Python; no function */
 
 /* A position in the chain of frames, from the innermost outwards. */
-struct walk {
+struct frame_walk {
     const struct pb_python *py;
     const struct pb_agent_layout *l;
     int raw;     /* read by layout; else by the C API, and frame is a reference that we own */
@@ -138,9 +138,9 @@ static int can_read_raw(const struct pb_python *py, const struct pb_agent_layout
 }
 
 /* 0: this build's frames cannot be read. */
-static int walk_main_thread(struct walk *w, const struct pb_python *py, const pb_pyobject *marker)
+static int walk_main_thread(struct frame_walk *w, const struct pb_python *py, const pb_pyobject *marker)
 {
-    *w = (struct walk){.py = py, .l = pb_agent_layout_find(py->minor), .left = FRAMES_MAX};
+    *w = (struct frame_walk){.py = py, .l = pb_agent_layout_find(py->minor), .left = FRAMES_MAX};
     if (py->free_threaded)
         return 0;
     if (py->minor >= 13) {
@@ -158,7 +158,7 @@ static int walk_main_thread(struct walk *w, const struct pb_python *py, const pb
     return 1;
 }
 
-static void step_out(struct walk *w)
+static void step_out(struct frame_walk *w)
 {
     if (w->raw) {
         w->frame = --w->left > 0 ? pointer_at(w->frame, w->l->back) : NULL;
@@ -179,7 +179,7 @@ int pb_frames_is_library(const char *file, const char *stdlib)
 
 /* -1: no function (the locals of a module are its globals), 0: of a library, 1: user code. Code from -c,
  * stdin or a notebook ("<string>") is user code. */
-static int judge_frame(const struct walk *w, const char *stdlib)
+static int judge_frame(const struct frame_walk *w, const char *stdlib)
 {
     const struct pb_python *py = w->py;
     pb_pyobject *code, *file;
@@ -210,7 +210,7 @@ static int judge_frame(const struct walk *w, const char *stdlib)
 }
 
 /* The value of one slot of a frame by layout, through its cell; NULL: not bound, or hidden. Borrowed. */
-static pb_pyobject *slot_value(const struct walk *w, size_t slot, int in_cell, const char *kinds)
+static pb_pyobject *slot_value(const struct frame_walk *w, size_t slot, int in_cell, const char *kinds)
 {
     pb_pyobject *value = pointer_at(w->frame, w->l->slots + slot * sizeof(void *));
 
@@ -226,7 +226,7 @@ static pb_pyobject *slot_value(const struct walk *w, size_t slot, int in_cell, c
 }
 
 /* Finds the value of name (a new reference), or adds all bound names to the list. */
-static pb_pyobject *search_raw(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
+static pb_pyobject *search_raw(const struct frame_walk *w, pb_pyobject *name, pb_pyobject *list)
 {
     const struct pb_python *py = w->py;
     const char *code = pointer_at(w->frame, w->l->code);
@@ -255,7 +255,7 @@ static pb_pyobject *search_raw(const struct walk *w, pb_pyobject *name, pb_pyobj
 }
 
 /* The same from 3.13 on, where f_locals of a function is a read-only view. */
-static pb_pyobject *search_api(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
+static pb_pyobject *search_api(const struct frame_walk *w, pb_pyobject *name, pb_pyobject *list)
 {
     const struct pb_python *py = w->py;
     pb_pyobject *view = py->frame_locals(w->frame), *found = NULL;
@@ -276,7 +276,7 @@ static pb_pyobject *search_api(const struct walk *w, pb_pyobject *name, pb_pyobj
     return found;
 }
 
-static pb_pyobject *search(const struct walk *w, pb_pyobject *name, pb_pyobject *list)
+static pb_pyobject *search(const struct frame_walk *w, pb_pyobject *name, pb_pyobject *list)
 {
     return w->raw ? search_raw(w, name, list) : search_api(w, name, list);
 }
@@ -284,7 +284,7 @@ static pb_pyobject *search(const struct walk *w, pb_pyobject *name, pb_pyobject 
 static pb_pyobject *search_functions(const struct pb_python *py, const char *stdlib, pb_pyobject *marker,
                                      pb_pyobject *name, pb_pyobject *list)
 {
-    struct walk w, first = {0};
+    struct frame_walk w, first = {0};
     pb_pyobject *found = NULL;
     int user_code = 0;
 
@@ -429,7 +429,7 @@ pb_pyobject *pb_frames_stack(const struct pb_python *py, unsigned long ident, pb
 /* The caller holds a reference to the frame, so its slots stay references or null. */
 pb_pyobject *pb_frames_locals_of(const struct pb_python *py, pb_pyobject *frame, pb_pyobject *marker)
 {
-    struct walk w = {.py = py, .l = pb_agent_layout_find(py->minor), .raw = 1};
+    struct frame_walk w = {.py = py, .l = pb_agent_layout_find(py->minor), .raw = 1};
     pb_pyobject *names = py->list_new(0), *found = py->dict_new(), *own = py->eval_frame();
 
     if (!names || !found || !own || py->free_threaded || py->minor >= 13 ||

@@ -395,20 +395,20 @@ static int is_wanted_job(const void *job)
 }
 
 /* Sends an answer about live tables to a job's client. */
-struct live_answer {
+struct job_answer {
     struct pb_live_answer base; /* first */
     struct pb_job *job;
 };
 
 static int put_live(struct pb_live_answer *base, const char *text, size_t size)
 {
-    const struct live_answer *to = (struct live_answer *)(void *)base;
+    const struct job_answer *to = (struct job_answer *)(void *)base;
     return deliver_output(to->job->number, PB_STREAM_OUT, text, size) && is_wanted(to->job);
 }
 
 static void tell_where(struct pb_live_answer *base, const char *table, const char *function)
 {
-    struct pb_job *job = ((struct live_answer *)(void *)base)->job;
+    struct pb_job *job = ((struct job_answer *)(void *)base)->job;
 
     pb_job_lock();
     job->state = table ? PB_JOB_LIVE : PB_JOB_WAITING;
@@ -421,7 +421,7 @@ static void tell_where(struct pb_live_answer *base, const char *table, const cha
 /* Returns whether Python tables remain to be asked. */
 static int send_live(struct pb_job *job)
 {
-    struct live_answer to = {.base = {put_live, tell_where}, .job = job};
+    struct job_answer to = {.base = {put_live, tell_where}, .job = job};
 
     pb_live_send(&to.base, (const char *)job->code, job->code_size);
     return pb_live_python() && is_wanted(job);

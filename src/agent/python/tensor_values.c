@@ -117,14 +117,14 @@ static double add_squares_f32(const char *data, int64_t n)
 }
 
 /* How far a sum is: elements done, and in odometer order the place of the next one. */
-struct walk {
+struct element_walk {
     int64_t done, offset;
     int64_t place[PB_TENSOR_DIMS];
     int is_dense;
 };
 
 /* The sum of the squares of the next SLICE elements. */
-static double add_squares(const struct pb_tensor *t, struct walk *w)
+static double add_squares(const struct pb_tensor *t, struct element_walk *w)
 {
     int64_t end = w->done + SLICE < t->count ? w->done + SLICE : t->count;
     double sum = 0, value = 0;
@@ -311,7 +311,7 @@ static int is_same_after_turn(const struct pb_python *py, pb_pyobject *object, s
  * turns. */
 static pb_pyobject *give_squares(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *t)
 {
-    struct walk w = {0};
+    struct element_walk w = {0};
     double sum = 0, unused;
 
     if (t->count == 0 && t->is_dense)

@@ -36,7 +36,7 @@ static const struct pb_option options[] = {
     {0},
 };
 
-struct plan {
+struct backtrace_plan {
     struct pb_stacks_options take;
     bool json, merge;
     const char *source; /* NULL: the stacks */
@@ -44,10 +44,10 @@ struct plan {
     unsigned interval_ms;
 };
 
-static int make_plan(const struct pb_call *call, struct plan *ret, struct pb_err *err)
+static int make_plan(const struct pb_call *call, struct backtrace_plan *ret, struct pb_err *err)
 {
-    struct plan p = {.count = (uint64_t)pb_call_number(call, "count"),
-                     .interval_ms = pb_call_ms(call, "interval")};
+    struct backtrace_plan p = {.count = (uint64_t)pb_call_number(call, "count"),
+                               .interval_ms = pb_call_ms(call, "interval")};
 
     p.take.locals = pb_call_option(call, "locals");
     p.take.no_stop = pb_call_option(call, "no-stop");
@@ -128,7 +128,8 @@ static int set_init(const struct pb_call *call, struct set *set, struct pb_err *
 
 /* Reads all processes at once, so that their stacks are of nearly the same moment. Returns how many can be
  * shown. */
-static int set_take(const struct pb_call *call, const struct plan *p, struct set *set, struct pb_err *err)
+static int set_take(const struct pb_call *call, const struct backtrace_plan *p, struct set *set,
+                    struct pb_err *err)
 {
     int n = 0;
 
@@ -234,8 +235,8 @@ static void print_texts(struct set *set, size_t n, struct pb_history *histories,
     }
 }
 
-static int print_merged(const struct pb_call *call, const struct plan *p, const struct set *set, size_t n,
-                        struct pb_err *err)
+static int print_merged(const struct pb_call *call, const struct backtrace_plan *p, const struct set *set,
+                        size_t n, struct pb_err *err)
 {
     struct pb_stackset *merged = NULL;
 
@@ -269,7 +270,7 @@ static int print_source(const struct set *set, size_t n, const char *file, struc
     return 0;
 }
 
-static int print_once(const struct pb_call *call, const struct plan *p, struct set *set, size_t n,
+static int print_once(const struct pb_call *call, const struct backtrace_plan *p, struct set *set, size_t n,
                       struct pb_history *histories, struct pb_err *err)
 {
     if (n == 0)
@@ -287,7 +288,7 @@ static int print_once(const struct pb_call *call, const struct plan *p, struct s
     return 0;
 }
 
-static int print_repeatedly(const struct pb_call *call, const struct plan *p, struct set *set,
+static int print_repeatedly(const struct pb_call *call, const struct backtrace_plan *p, struct set *set,
                             struct pb_history *histories, struct pb_err *err)
 {
     int r = 0;
@@ -309,7 +310,7 @@ static int print_repeatedly(const struct pb_call *call, const struct plan *p, st
 int pb_backtrace(const struct pb_call *call, struct pb_err *err)
 {
     struct set set = {0};
-    struct plan p;
+    struct backtrace_plan p;
 
     int r = make_plan(call, &p, err);
     if (r < 0)

@@ -50,7 +50,7 @@ static const struct pb_option options[] = {
     {0},
 };
 
-struct plan {
+struct record_plan {
     const struct pb_call *call;
     struct pb_profile_recorder_options options;
 };
@@ -104,7 +104,8 @@ static void leave_terminal(void)
 
 /* The child opens everything, since only the process that opened a target can trace it, and reports the
  * result to the parent. */
-static int run_background(const struct plan *plan, char path[256], pid_t *ret_recorder, struct pb_err *err)
+static int run_background(const struct record_plan *plan, char path[256], pid_t *ret_recorder,
+                          struct pb_err *err)
 {
     struct pb_profile_recorder *r = NULL;
     int pipe_fds[2], told[1];
@@ -149,7 +150,7 @@ static int run_background(const struct plan *plan, char path[256], pid_t *ret_re
 int pb_recordings_start(const struct pb_call *call, bool shown, unsigned limit_ms, char ret_path[256],
                         pid_t *ret_recorder, struct pb_err *err)
 {
-    struct plan plan = {.call = call};
+    struct record_plan plan = {.call = call};
 
     int r = parse_record_options(call, &plan.options, err);
     if (r < 0)
@@ -177,7 +178,7 @@ static int record_in_background(const struct pb_call *call, struct pb_err *err)
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(recording_cleanup) struct pb_profile_recorder *r = NULL;
-    struct plan plan = {.call = call};
+    struct record_plan plan = {.call = call};
 
     if (pb_call_option(call, "list"))
         return pb_recordings_list(call, err);

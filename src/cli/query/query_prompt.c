@@ -19,7 +19,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-struct prompt {
+struct sql_prompt {
     const struct pb_call *call;
     struct pb_query_options o;
     struct pb_query_names names;
@@ -57,7 +57,7 @@ static size_t complete(void *arg, const char *text, size_t cursor, struct pb_lin
 {
     static const char *const commands[] = {".tables", ".schema", ".format", ".expanded",
                                            ".timing", ".help",   ".quit"};
-    struct prompt *p = arg;
+    struct sql_prompt *p = arg;
     struct pb_err err = {0};
 
     if (text[0] == '.' && !memchr(text, ' ', cursor)) {
@@ -92,7 +92,7 @@ static void notice_ended_targets(const struct pb_call *call)
     }
 }
 
-static void run_sql(struct prompt *p, const char *sql)
+static void run_sql(struct sql_prompt *p, const char *sql)
 {
     struct pb_err err = {0};
     uint64_t began = pb_now_ns();
@@ -112,12 +112,12 @@ static void run_sql(struct prompt *p, const char *sql)
         fprintf(stderr, "%.1f ms\n", (double)(pb_now_ns() - began) / 1e6);
 }
 
-static void show_tables(struct prompt *p, const char *argument)
+static void show_tables(struct sql_prompt *p, const char *argument)
 {
     run_sql(p, "SELECT name, kind, rows, comment FROM probing.tables ORDER BY name");
 }
 
-static void show_schema(struct prompt *p, const char *argument)
+static void show_schema(struct sql_prompt *p, const char *argument)
 {
     static const char all[] = "SELECT CASE WHEN schema_name = 'main' THEN '' ELSE schema_name || '.' END || "
                               "table_name AS \"table\", "
@@ -138,7 +138,7 @@ static void show_schema(struct prompt *p, const char *argument)
         run_sql(p, sql);
 }
 
-static void set_format(struct prompt *p, const char *argument)
+static void set_format(struct sql_prompt *p, const char *argument)
 {
     enum pb_query_format format;
 
@@ -159,27 +159,27 @@ static void set_flag(bool *flag, const char *argument)
         *flag = !*flag;
 }
 
-static void set_expanded(struct prompt *p, const char *argument)
+static void set_expanded(struct sql_prompt *p, const char *argument)
 {
     set_flag(&p->o.print.expanded, argument);
     p->o.format = PB_QUERY_TABLE;
 }
 
-static void set_timing(struct prompt *p, const char *argument)
+static void set_timing(struct sql_prompt *p, const char *argument)
 {
     set_flag(&p->timing, argument);
 }
 
-static void quit_prompt(struct prompt *p, const char *argument)
+static void quit_prompt(struct sql_prompt *p, const char *argument)
 {
     p->over = true;
 }
 
-static void show_help(struct prompt *p, const char *argument);
+static void show_help(struct sql_prompt *p, const char *argument);
 
 static const struct {
     const char *name, *argument, *help;
-    void (*run)(struct prompt *p, const char *argument);
+    void (*run)(struct sql_prompt *p, const char *argument);
 } commands[] = {
     {".tables", "", "the tables there are", show_tables},
     {".schema", "[TABLE]", "their columns, or those of one", show_schema},
@@ -191,7 +191,7 @@ static const struct {
 };
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
-static void show_help(struct prompt *p, const char *argument)
+static void show_help(struct sql_prompt *p, const char *argument)
 {
     for (size_t i = 0; i < COMMANDS; i++)
         printf("%-10s %-9s %s\n", commands[i].name, commands[i].argument, commands[i].help);
@@ -200,7 +200,7 @@ static void show_help(struct prompt *p, const char *argument)
          "Ctrl-C clears what is typed, or stops the query that runs.");
 }
 
-static void run_command(struct prompt *p, const char *text)
+static void run_command(struct sql_prompt *p, const char *text)
 {
     char name[32], argument[300];
     size_t n = strcspn(text, " \t\n");
@@ -234,7 +234,7 @@ static void print_greeting(const struct pb_call *call)
 
 int pb_query_prompt(const struct pb_call *call, const struct pb_query_options *o, struct pb_err *err)
 {
-    struct prompt p = {.call = call, .o = *o};
+    struct sql_prompt p = {.call = call, .o = *o};
     const struct pb_line_hooks hooks = {.is_whole = is_whole, .complete = complete, .arg = &p};
     struct pb_line *line;
     char history[PATH_MAX];

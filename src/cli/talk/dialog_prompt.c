@@ -28,7 +28,7 @@
 #define GRACE_MS    1500 /* for an interrupt to take effect */
 #define PRESSES     3    /* of Ctrl-C for one input: the last one leaves the prompt */
 
-struct prompt {
+struct python_prompt {
     struct pb_dialog *dialog;
     char ask[80], more[80];
     bool over, colour;
@@ -68,7 +68,7 @@ static void show_traceback(const char *text, size_t size, bool colour)
 }
 
 /* Stores the prompt's text, which the process chooses: without control characters. */
-static void take_prompt(struct prompt *p, const char *text, size_t size)
+static void take_prompt(struct python_prompt *p, const char *text, size_t size)
 {
     size_t n = 0;
 
@@ -88,7 +88,7 @@ static void take_prompt(struct prompt *p, const char *text, size_t size)
     snprintf(p->more + dots, sizeof(p->more) - dots, "... ");
 }
 
-static void take_output(struct prompt *p, const struct pb_dialog_message *m)
+static void take_output(struct python_prompt *p, const struct pb_dialog_message *m)
 {
     FILE *to = m->letter == '0' + PB_STREAM_OUT || m->letter == '0' + PB_STREAM_VALUE ? stdout : stderr;
 
@@ -100,7 +100,7 @@ static void take_output(struct prompt *p, const struct pb_dialog_message *m)
 }
 
 /* Message d: the input is done; e: the prompt has ended too. */
-static bool is_done(struct prompt *p, const struct pb_dialog_message *m)
+static bool is_done(struct python_prompt *p, const struct pb_dialog_message *m)
 {
     if ((m->letter != 'd' && m->letter != 'e') || m->size < 1)
         return false;
@@ -110,7 +110,7 @@ static bool is_done(struct prompt *p, const struct pb_dialog_message *m)
     return true;
 }
 
-static int explain_end(const struct prompt *p, int r, struct pb_err *err)
+static int explain_end(const struct python_prompt *p, int r, struct pb_err *err)
 {
     const char *reason = pb_dialog_reason(p->dialog);
 
@@ -120,7 +120,7 @@ static int explain_end(const struct prompt *p, int r, struct pb_err *err)
 }
 
 /* Prints output until the input is done. Ctrl-C interrupts the code there. */
-static int print_until_done(struct prompt *p, uint32_t number, struct pb_err *err)
+static int print_until_done(struct python_prompt *p, uint32_t number, struct pb_err *err)
 {
     struct pb_dialog_message m;
     uint64_t began = pb_now_ns();
@@ -160,7 +160,7 @@ static int print_until_done(struct prompt *p, uint32_t number, struct pb_err *er
     }
 }
 
-static int run_input(struct prompt *p, const char *text, size_t size, struct pb_err *err)
+static int run_input(struct python_prompt *p, const char *text, size_t size, struct pb_err *err)
 {
     int64_t number = pb_dialog_send(p->dialog, 'x', text, size);
 
@@ -175,7 +175,7 @@ static int run_input(struct prompt *p, const char *text, size_t size, struct pb_
 /* --- hooks of the line editor --- */
 
 /* Asks the process a question of the editor; a late answer is dropped. */
-static int ask_process(struct prompt *p, char letter, const char *text, size_t size, int timeout_ms,
+static int ask_process(struct python_prompt *p, char letter, const char *text, size_t size, int timeout_ms,
                        struct pb_dialog_message *ret)
 {
     uint64_t end = pb_now_ns() + (uint64_t)timeout_ms * PB_NS_PER_MS;
@@ -213,7 +213,7 @@ static bool is_name(const char *text, size_t size)
 
 static size_t complete(void *arg, const char *text, size_t cursor, struct pb_line_words *to)
 {
-    struct prompt *p = arg;
+    struct python_prompt *p = arg;
     struct pb_dialog_message m;
     char word[256];
 
@@ -269,7 +269,7 @@ static int read_stdin(char **ret, size_t *ret_size)
     return 0;
 }
 
-static int run_script(struct prompt *p, struct pb_err *err)
+static int run_script(struct python_prompt *p, struct pb_err *err)
 {
     _cleanup_free_ char *text = NULL;
     size_t size = 0;
@@ -281,7 +281,7 @@ static int run_script(struct prompt *p, struct pb_err *err)
     return r < 0 ? r : p->status ? PB_FAILED : 0;
 }
 
-static int ask_person(struct prompt *p, struct pb_err *err)
+static int ask_person(struct python_prompt *p, struct pb_err *err)
 {
     const struct pb_line_hooks hooks = {.is_whole = is_whole, .complete = complete, .bare = true, .arg = p};
     struct pb_line *line;
@@ -310,7 +310,7 @@ static int ask_person(struct prompt *p, struct pb_err *err)
 
 int pb_dialog_prompt(struct pb_dialog *t, struct pb_err *err)
 {
-    struct prompt p = {.dialog = t, .ask = ">>> ", .more = "... "};
+    struct python_prompt p = {.dialog = t, .ask = ">>> ", .more = "... "};
     bool person = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
 
     p.colour = pb_color() && isatty(STDERR_FILENO);

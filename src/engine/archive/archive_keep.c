@@ -20,7 +20,7 @@ enum { DEPTH = 5 };
 
 #define READERS_NS (2 * PB_NS_PER_S) /* time for running queries to finish with the files */
 
-struct file {
+struct archive_file {
     char *path; /* below the folder */
     char run[PB_ARCHIVE_RUN];
     int64_t last; /* us */
@@ -29,7 +29,7 @@ struct file {
 };
 
 struct files {
-    struct file *at;
+    struct archive_file *at;
     size_t n;
 };
 
@@ -52,7 +52,7 @@ struct pb_archive_seen {
     size_t n, nsorted, nruns;
 };
 
-struct walk {
+struct archive_walk {
     int top;
     const struct pb_archive_limits *limits;
     struct pb_archive_seen *seen;
@@ -77,7 +77,7 @@ static bool is_concerned(const struct pb_archive_limits *limits, const char *run
 
 /* --- listing --- */
 
-static int add_file(struct walk *w, int dir, const char *path, const char *name, struct files *to)
+static int add_file(struct archive_walk *w, int dir, const char *path, const char *name, struct files *to)
 {
     struct pb_archive_name told;
     struct stat st;
@@ -86,13 +86,13 @@ static int add_file(struct walk *w, int dir, const char *path, const char *name,
         fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return 0;
     if (to->n % 256 == 0) {
-        struct file *more = realloc(to->at, (to->n + 256) * sizeof(*more));
+        struct archive_file *more = realloc(to->at, (to->n + 256) * sizeof(*more));
         if (!more)
             return -ENOMEM;
         to->at = more;
     }
-    struct file *f = &to->at[to->n];
-    *f = (struct file){.last = told.last, .bytes = (uint64_t)st.st_size};
+    struct archive_file *f = &to->at[to->n];
+    *f = (struct archive_file){.last = told.last, .bytes = (uint64_t)st.st_size};
     memcpy(f->run, told.run, sizeof(f->run));
     if (asprintf(&f->path, "%s/%s", path, name) < 0)
         return -ENOMEM;
@@ -100,7 +100,7 @@ static int add_file(struct walk *w, int dir, const char *path, const char *name,
     return 0;
 }
 
-static int read_files(struct walk *w, int at, const char *path, struct files *to)
+static int read_files(struct archive_walk *w, int at, const char *path, struct files *to)
 {
     int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -121,7 +121,7 @@ static void release_files(struct files *files, size_t from)
 
 static int by_run_name(const void *a, const void *b)
 {
-    return strcmp(((const struct file *)a)->run, ((const struct file *)b)->run);
+    return strcmp(((const struct archive_file *)a)->run, ((const struct archive_file *)b)->run);
 }
 
 /* Sums up a folder; valid as long as the folder does not change. */
@@ -134,7 +134,7 @@ static int sum_up(struct day_folder *d, struct files *files)
     if (files->n)
         qsort(files->at, files->n, sizeof(*files->at), by_run_name);
     for (size_t i = 0; i < files->n; i++) {
-        const struct file *f = &files->at[i];
+        const struct archive_file *f = &files->at[i];
         d->bytes += f->bytes;
         d->oldest = f->last < d->oldest ? f->last : d->oldest;
         if (d->nruns && strcmp(d->runs[d->nruns - 1], f->run) == 0)
@@ -181,7 +181,7 @@ static bool is_known(const struct day_folder *d, const struct stat *st)
            d->changed.tv_nsec == st->st_mtim.tv_nsec && d->changed.tv_sec < d->looked.tv_sec - 2;
 }
 
-static int visit_day(struct walk *w, int at, const char *path)
+static int visit_day(struct archive_walk *w, int at, const char *path)
 {
     struct day_folder *d = find_day(w->seen, path);
     struct files files = {0};
@@ -209,7 +209,7 @@ static int visit_day(struct walk *w, int at, const char *path)
     return r;
 }
 
-static int visit_folder(struct walk *w, int at, const char *path, unsigned depth)
+static int visit_folder(struct archive_walk *w, int at, const char *path, unsigned depth)
 {
     int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -263,7 +263,7 @@ static struct day_folder *next_unopened(struct pb_archive_seen *seen)
 
 /* Lists the files of folders that may lose some: those with rows that are too old, and, the oldest first, as
  * many as it takes to get below the size. */
-static int open_days(struct walk *w, double oldest, uint64_t excess)
+static int open_days(struct archive_walk *w, double oldest, uint64_t excess)
 {
     struct day_folder *d;
     int r = 0;
@@ -283,7 +283,7 @@ static int open_days(struct walk *w, double oldest, uint64_t excess)
 
 static int oldest_first(const void *a, const void *b)
 {
-    const struct file *x = a, *y = b;
+    const struct archive_file *x = a, *y = b;
     return x->last != y->last ? (x->last < y->last ? -1 : 1) : strcmp(x->path, y->path);
 }
 
@@ -297,7 +297,7 @@ static void remove_empty_folders(int top, char *path)
     }
 }
 
-static int remove_file(struct walk *w, struct file *f, struct pb_archive_left *kept)
+static int remove_file(struct archive_walk *w, struct archive_file *f, struct pb_archive_left *kept)
 {
     if (unlinkat(w->top, f->path, 0) < 0 && errno != ENOENT)
         return -errno;
@@ -307,13 +307,13 @@ static int remove_file(struct walk *w, struct file *f, struct pb_archive_left *k
     return 0;
 }
 
-static int remove_beyond(struct walk *w, double oldest, uint64_t total, struct pb_archive_left *kept)
+static int remove_beyond(struct archive_walk *w, double oldest, uint64_t total, struct pb_archive_left *kept)
 {
     const struct pb_archive_limits *limits = w->limits;
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < w->files.n; i++) {
-        struct file *f = &w->files.at[i];
+        struct archive_file *f = &w->files.at[i];
         if (!((double)f->last / 1e6 < oldest) && !(limits->bytes && total > limits->bytes))
             continue;
         r = remove_file(w, f, kept);
@@ -328,7 +328,7 @@ static int remove_beyond(struct walk *w, double oldest, uint64_t total, struct p
 /* By run; files that stay first. */
 static int by_run(const void *a, const void *b)
 {
-    const struct file *x = a, *y = b;
+    const struct archive_file *x = a, *y = b;
     int order = strcmp(x->run, y->run);
     return order ? order : (int)x->gone - (int)y->gone;
 }
@@ -378,10 +378,10 @@ static bool is_elsewhere(const struct pb_archive_seen *seen, const char *run)
 }
 
 /* Removes the records of runs that lost all of their files. */
-static void forget_runs(struct walk *w)
+static void forget_runs(struct archive_walk *w)
 {
     _cleanup_close_ int own = openat(w->top, PB_ARCHIVE_OWN, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    const struct file *at = w->files.at;
+    const struct archive_file *at = w->files.at;
 
     qsort(w->files.at, w->files.n, sizeof(*at), by_run);
     for (size_t i = 0; own >= 0 && i < w->files.n; i++)
@@ -400,7 +400,7 @@ int pb_archive_wait_for_readers(int top)
     return 0;
 }
 
-static int enforce_limits(struct walk *w, struct pb_archive_left *ret)
+static int enforce_limits(struct archive_walk *w, struct pb_archive_left *ret)
 {
     const struct pb_archive_limits *limits = w->limits;
     struct timespec now;
@@ -450,7 +450,8 @@ static void begin_round(struct pb_archive_seen *seen, const struct pb_archive_li
 int pb_archive_keep(const char *folder, const struct pb_archive_limits *limits, struct pb_archive_seen *seen,
                     struct pb_archive_left *ret, struct pb_err *err)
 {
-    struct walk w = {.top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .limits = limits, .seen = seen};
+    struct archive_walk w = {
+        .top = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .limits = limits, .seen = seen};
 
     *ret = (struct pb_archive_left){0};
     _cleanup_close_ int top = w.top;

@@ -174,7 +174,7 @@ int pb_archive_run_read(const char *folder, const char *id, struct pb_archive_ru
     return own < 0 ? own : read_run(own, id, ret);
 }
 
-struct recordings {
+struct archive_recordings {
     char of[64]; /* the end of the names of their marks */
     char (*ids)[PB_ARCHIVE_RUN];
     unsigned n, max;
@@ -182,7 +182,7 @@ struct recordings {
 
 static int add_recording(void *arg, int own, const char *name, unsigned char type)
 {
-    struct recordings *all = arg;
+    struct archive_recordings *all = arg;
     size_t id = PB_ARCHIVE_RUN - 1;
 
     if (strnlen(name, id) < id || strncmp(name + id, all->of, strlen(all->of)) != 0)
@@ -198,7 +198,7 @@ static int add_recording(void *arg, int own, const char *name, unsigned char typ
 unsigned pb_archive_recordings(const char *folder, pid_t pid, uint64_t start_time,
                                char (*ret)[PB_ARCHIVE_RUN], unsigned max)
 {
-    struct recordings all = {.ids = ret, .max = max};
+    struct archive_recordings all = {.ids = ret, .max = max};
 
     _cleanup_close_ int own = open_own(folder);
     int n = snprintf(all.of, sizeof(all.of), PB_ARCHIVE_OF "%d-", (int)pid);

@@ -340,7 +340,7 @@ static int write_batch(struct pb_archiver *r, struct pb_archiver_part *t, bool e
 /* --- merging --- */
 
 /* Argument of the callbacks of pb_merge_day. */
-struct merging {
+struct record_merging {
     struct pb_archiver *r;
     const struct pb_archiver_part *t;
     const struct pb_segment_info *list;
@@ -351,7 +351,7 @@ struct merging {
  * archived: such a range has to wait. */
 static bool is_whole(void *arg, uint64_t first, uint64_t last)
 {
-    const struct merging *m = arg;
+    const struct record_merging *m = arg;
 
     for (int i = 0; i < m->n; i++)
         if (m->list[i].serial >= first && m->list[i].serial <= last && !find_done(m->t, m->list[i].serial))
@@ -361,7 +361,7 @@ static bool is_whole(void *arg, uint64_t first, uint64_t last)
 
 static int write_merged(void *arg, const int *fds, size_t n, struct pb_err *err)
 {
-    struct pb_archiver *r = ((struct merging *)arg)->r;
+    struct pb_archiver *r = ((struct record_merging *)arg)->r;
 
     if (r->writer < 0 && (r->writer = pb_worker_start_archiver(err)) < 0)
         return r->writer;
@@ -382,7 +382,7 @@ static int write_merged(void *arg, const int *fds, size_t n, struct pb_err *err)
 static void merge_files(struct pb_archiver *r, struct pb_archiver_part *t, const struct pb_segment_info *list,
                         int n, struct pb_archiver_table *report)
 {
-    struct merging m = {.r = r, .t = t, .list = list, .n = n};
+    struct record_merging m = {.r = r, .t = t, .list = list, .n = n};
     char prefix[64];
 
     if (t->passed && t->passed--)

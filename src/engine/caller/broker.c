@@ -190,13 +190,13 @@ static int take_text(struct pb_wire *m, char *ret, size_t size)
 }
 
 /* What the worker needs: a table, and the columns of it that the statements name. */
-struct need {
+struct broker_need {
     char table[128];
     char columns[PB_MAX_COLUMNS][64];
     unsigned n;
 };
 
-static int take_need(struct pb_sql *t, struct need *ret)
+static int take_need(struct pb_sql *t, struct broker_need *ret)
 {
     int r = take_text(&t->in, ret->table, sizeof(ret->table));
 
@@ -221,7 +221,7 @@ static unsigned time_left(const struct pb_sql *t)
 static int send_live(struct pb_sql *t)
 {
     struct pb_err err = {0};
-    struct need need;
+    struct broker_need need;
 
     if (take_need(t, &need) < 0)
         return -EBADMSG;

@@ -10,14 +10,14 @@
 
 enum { MAX_TABLES = 128 };
 
-struct tables {
+struct archive_tables {
     struct pb_wire *to;
     uint32_t n;
 };
 
 static int put_table(void *arg, const char *table, const char *columns)
 {
-    struct tables *t = arg;
+    struct archive_tables *t = arg;
 
     pb_wire_put_text(t->to, table, strlen(table));
     pb_wire_put_text(t->to, columns, strlen(columns));
@@ -50,7 +50,7 @@ static const struct pb_archive_run *archived(const struct pb_sql_query *q, unsig
 void pb_broker_put_tables(const struct pb_sql_query *q, unsigned arena, struct pb_wire *to)
 {
     const struct pb_archive_run *run = archived(q, arena);
-    struct tables t = {.to = to};
+    struct archive_tables t = {.to = to};
     size_t at = to->size;
 
     pb_wire_put_u32(to, 0);
@@ -66,7 +66,7 @@ static int64_t floor_us(int64_t ns)
     return ns / 1000 - (ns % 1000 < 0);
 }
 
-struct answer {
+struct archive_answer {
     struct pb_wire *to;
     int64_t from, until; /* us */
     int64_t oldest;      /* ns */
@@ -86,7 +86,7 @@ static int by_partition(const void *a, const void *b)
     return order ? order : x->arena < y->arena ? -1 : 1;
 }
 
-static void put_run(const struct archived *of, const struct pb_archive_files *files, struct answer *a)
+static void put_run(const struct archived *of, const struct pb_archive_files *files, struct archive_answer *a)
 {
     size_t n, first = pb_archive_files_of(files, of->run->id, &n);
 
@@ -107,7 +107,7 @@ static void put_run(const struct archived *of, const struct pb_archive_files *fi
 
 /* A partition may have files of thousands of runs: it is listed once for all of them. */
 static int put_runs(const struct pb_sql_query *q, struct pb_archive_lists *lists, const char *table,
-                    const struct pb_archive_days *days, struct answer *a)
+                    const struct pb_archive_days *days, struct archive_answer *a)
 {
     unsigned narenas = pb_broker_arenas(q), n = 0;
     _cleanup_free_ struct archived *all = calloc(narenas + 1, sizeof(*all));
@@ -136,7 +136,7 @@ static int put_runs(const struct pb_sql_query *q, struct pb_archive_lists *lists
 /* Days before the range matter only for the time of the oldest row. If a listed file begins before the range,
  * that time is known. */
 static int put_range(const struct pb_sql_query *q, struct pb_archive_lists *lists, const char *table,
-                     struct answer *a)
+                     struct archive_answer *a)
 {
     struct pb_archive_days days = {a->from, a->until, true};
 
@@ -151,7 +151,7 @@ static int put_range(const struct pb_sql_query *q, struct pb_archive_lists *list
 int pb_broker_put_files(const struct pb_sql_query *q, struct pb_archive_lists *lists, struct pb_wire *which,
                         struct pb_wire *to, struct pb_sql_stats *stats)
 {
-    struct answer a = {.to = to, .oldest = INT64_MAX};
+    struct archive_answer a = {.to = to, .oldest = INT64_MAX};
     uint32_t length;
     char table[128];
 

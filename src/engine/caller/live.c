@@ -107,7 +107,7 @@ static void add_table(struct pb_table *t, const char *name, const char *kind, bo
 }
 
 /* A table with archived rows. */
-struct archived {
+struct archived_run {
     unsigned arena;
     char name[128];
     char *columns; /* as stored in the archive */
@@ -118,19 +118,19 @@ struct recorded {
     const struct pb_live_source *source;
     struct pb_reader *at[1 + PB_LIVE_MORE]; /* NULL: only the archive exists */
     unsigned n;
-    struct archived *archived;
+    struct archived_run *archived;
     unsigned narchived;
 };
 
 static int add_archived(void *arg, const char *table, const char *columns)
 {
     struct recorded *r = arg;
-    struct archived *more = realloc(r->archived, (r->narchived + 1) * sizeof(*more));
+    struct archived_run *more = realloc(r->archived, (r->narchived + 1) * sizeof(*more));
 
     if (!more)
         return -ENOMEM;
     r->archived = more;
-    more[r->narchived] = (struct archived){.arena = r->n, .columns = strdup(columns)};
+    more[r->narchived] = (struct archived_run){.arena = r->n, .columns = strdup(columns)};
     snprintf(more[r->narchived++].name, sizeof(more->name), "%s", table);
     return r->narchived == MOST_ARCHIVED;
 }
@@ -251,7 +251,7 @@ static int read_tables(struct pb_table *t, const struct pb_live_source *source, 
 }
 
 /* Columns of a table that exists only in the archive. */
-static void add_archived_columns(struct pb_table *t, const struct archived *a)
+static void add_archived_columns(struct pb_table *t, const struct archived_run *a)
 {
     struct pb_archive_columns *columns = calloc(1, sizeof(*columns));
 

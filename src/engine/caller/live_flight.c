@@ -23,7 +23,7 @@ enum { PB_TABLE_TORCH_NCCL_FLIGHT_RECORD(PB_NOTHING, FR_ID) FR_COLUMNS };
 #define PG_ID(id, ...) PG_##id,
 enum { PB_TABLE_TORCH_NCCL_PG_STATUS(PB_NOTHING, PG_ID) PG_COLUMNS };
 
-struct reading {
+struct flight_reading {
     struct pb_flight flight;
     struct pb_flight_head head;
     struct pb_flight_group *groups;
@@ -37,7 +37,7 @@ static void put_text(struct pb_row *row, unsigned column, const char *text)
         pb_set_string(row, column, text, strlen(text));
 }
 
-static const struct pb_flight_group *find_group(const struct reading *r, uint64_t id)
+static const struct pb_flight_group *find_group(const struct flight_reading *r, uint64_t id)
 {
     for (size_t i = 0; i < r->ngroups; i++)
         if (r->groups[i].id == id)
@@ -45,7 +45,7 @@ static const struct pb_flight_group *find_group(const struct reading *r, uint64_
     return NULL;
 }
 
-static void add_entry(struct pb_table *t, const struct reading *r, const struct pb_flight_entry *e)
+static void add_entry(struct pb_table *t, const struct flight_reading *r, const struct pb_flight_entry *e)
 {
     char text[4096];
     struct pb_row row;
@@ -89,7 +89,7 @@ static void add_entry(struct pb_table *t, const struct reading *r, const struct 
     pb_row_commit(&row);
 }
 
-static int add_entries(struct pb_table *t, const struct reading *r)
+static int add_entries(struct pb_table *t, const struct flight_reading *r)
 {
     _cleanup_free_ char *buffer = malloc((size_t)CHUNK * PB_FLIGHT_ENTRY_MAX);
     _cleanup_free_ struct pb_flight_entry *entries = malloc(CHUNK * sizeof(*entries));
@@ -107,20 +107,20 @@ static int add_entries(struct pb_table *t, const struct reading *r)
     return 0;
 }
 
-struct named {
+struct named_flight {
     uint64_t id;
     char name[128], description[128];
 };
 
 /* The name of a group, which only its entries have: the newest one's. */
-static void find_name(const struct reading *r, uint64_t id, struct named *ret)
+static void find_name(const struct flight_reading *r, uint64_t id, struct named_flight *ret)
 {
     static char buffer[64 * PB_FLIGHT_ENTRY_MAX];
     struct pb_flight_entry entries[64];
     uint64_t first, from = 0;
     long n;
 
-    *ret = (struct named){.id = id};
+    *ret = (struct named_flight){.id = id};
     while ((n = pb_flight_read(&r->flight, &r->head, from, buffer, sizeof(buffer), entries, 64, &first)) >
            0) {
         for (long i = 0; i < n; i++)
@@ -135,10 +135,10 @@ static void find_name(const struct reading *r, uint64_t id, struct named *ret)
     }
 }
 
-static int add_groups(struct pb_table *t, const struct reading *r)
+static int add_groups(struct pb_table *t, const struct flight_reading *r)
 {
     char ranks[2048];
-    struct named named;
+    struct named_flight named;
     struct pb_row row;
 
     for (size_t i = 0; i < r->ngroups; i++) {
@@ -161,7 +161,7 @@ static int add_groups(struct pb_table *t, const struct reading *r)
 }
 
 static int each_recorder(struct pb_table *t, const struct pb_live_source *source, struct pb_err *err,
-                         int (*add)(struct pb_table *t, const struct reading *r))
+                         int (*add)(struct pb_table *t, const struct flight_reading *r))
 {
     struct pb_source from;
     int result = 0;
@@ -170,7 +170,7 @@ static int each_recorder(struct pb_table *t, const struct pb_live_source *source
     if (r < 0)
         return r;
     for (int gpu = 0; gpu < 2 && result == 0; gpu++) {
-        struct reading reading = {.gpu = gpu != 0};
+        struct flight_reading reading = {.gpu = gpu != 0};
         r = pb_recorder_find(&from, gpu != 0, &reading.flight, err);
         if (r == -ENOENT || (r == -ENODATA && !gpu)) /* older versions have that of NCCL only */
             continue;

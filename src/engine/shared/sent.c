@@ -75,7 +75,7 @@ void pb_batch_put(struct pb_wire *m, const struct pb_batch *batch)
 
 /* --- reading --- */
 
-struct reading {
+struct sent_reading {
     const struct pb_sent_check *check;
     struct pb_cells *cells;
     unsigned ncolumns;
@@ -88,7 +88,7 @@ static struct pb_wire message_of(const struct pb_sent_frame *f)
     return (struct pb_wire){.type = f->type, .data = (uint8_t *)(uintptr_t)f->data, .size = f->size};
 }
 
-static int check_columns(struct reading *r, const struct pb_sent_frame *f)
+static int check_columns(struct sent_reading *r, const struct pb_sent_frame *f)
 {
     struct pb_wire m = message_of(f);
     uint32_t n = pb_wire_u32(&m);
@@ -123,7 +123,7 @@ static bool is_rank_of_node(const struct pb_sent_check *check, int32_t rank)
     return check->nranks == 0;
 }
 
-static int check_batch(struct reading *r, const struct pb_sent_frame *f, struct pb_sent_part *part,
+static int check_batch(struct sent_reading *r, const struct pb_sent_frame *f, struct pb_sent_part *part,
                        struct pb_err *err)
 {
     struct pb_wire m = message_of(f);
@@ -177,7 +177,7 @@ static int read_error(const struct pb_sent_frame *f, struct pb_sent_part *part)
     return 0;
 }
 
-static int read_part(struct reading *r, const uint8_t *data, size_t size, size_t *at,
+static int read_part(struct sent_reading *r, const uint8_t *data, size_t size, size_t *at,
                      struct pb_sent_part *part, struct pb_err *err)
 {
     size_t from = *at;
@@ -204,7 +204,7 @@ static int read_part(struct reading *r, const uint8_t *data, size_t size, size_t
 int pb_sent_read(const uint8_t *data, size_t size, const struct pb_sent_check *check,
                  struct pb_sent_part *parts, struct pb_err *err)
 {
-    struct reading r = {.check = check, .rank = -1};
+    struct sent_reading r = {.check = check, .rank = -1};
     struct pb_sent_frame f;
     size_t at = 0;
 

@@ -25,11 +25,11 @@ const char *pb_cell_type_name(enum pb_cell_type type)
     return type < PB_CELL_TYPES ? cell_names[type] : NULL;
 }
 
-struct text {
+struct type_text {
     const char *at, *end;
 };
 
-static bool skip_text(struct text *t, const char *what)
+static bool skip_text(struct type_text *t, const char *what)
 {
     size_t n = strlen(what);
 
@@ -39,7 +39,7 @@ static bool skip_text(struct text *t, const char *what)
     return true;
 }
 
-static bool skip_number(struct text *t)
+static bool skip_number(struct type_text *t)
 {
     const char *start = t->at;
 
@@ -49,7 +49,7 @@ static bool skip_number(struct text *t)
 }
 
 /* A name of types.def. It may be the beginning of another: TIMESTAMP, TIMESTAMP_NS. */
-static bool skip_word(struct text *t)
+static bool skip_word(struct type_text *t)
 {
     const char *start = t->at;
 
@@ -63,7 +63,7 @@ static bool skip_word(struct text *t)
 }
 
 /* A quoted name and the blank after it; quotes inside are doubled. */
-static bool skip_name(struct text *t)
+static bool skip_name(struct type_text *t)
 {
     if (!skip_text(t, "\""))
         return false;
@@ -72,9 +72,9 @@ static bool skip_name(struct text *t)
     return skip_text(t, "\" ");
 }
 
-static bool skip_type(struct text *t, unsigned depth);
+static bool skip_type(struct type_text *t, unsigned depth);
 
-static bool skip_members(struct text *t, bool named, unsigned depth)
+static bool skip_members(struct type_text *t, bool named, unsigned depth)
 {
     do {
         if ((named && !skip_name(t)) || !skip_type(t, depth + 1))
@@ -83,7 +83,7 @@ static bool skip_members(struct text *t, bool named, unsigned depth)
     return skip_text(t, ")");
 }
 
-static bool skip_type(struct text *t, unsigned depth)
+static bool skip_type(struct type_text *t, unsigned depth)
 {
     bool good = depth < MAX_DEPTH;
 
@@ -104,6 +104,6 @@ static bool skip_type(struct text *t, unsigned depth)
 
 bool pb_type_name_is_good(const char *text, size_t length)
 {
-    struct text t = {.at = text, .end = text + length};
+    struct type_text t = {.at = text, .end = text + length};
     return !memchr(text, 0, length) && skip_type(&t, 0) && t.at == t.end;
 }

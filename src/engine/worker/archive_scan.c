@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct file {
+struct scanned_file {
     char *path; /* below the folder */
     unsigned ncolumns;
 };
@@ -21,7 +21,7 @@ struct file {
 struct pb_cat_archived {
     unsigned source;
     int map[PB_MAX_COLUMNS]; /* the table's column -> the archive's, -1: none */
-    struct file *files;
+    struct scanned_file *files;
     unsigned nfiles;
     struct pb_archive_span *held; /* serials of the segments in the files */
     size_t nheld;
@@ -161,11 +161,11 @@ static int add_file(struct pb_cat_table *t, unsigned source, const char *path, u
     if (!base || i == t->narchived || pb_archive_name_read(base + 1, &name) < 0)
         return -EBADMSG;
     struct pb_cat_archived *a = &t->archived[i];
-    struct file *more = realloc(a->files, (a->nfiles + 1) * sizeof(*more));
+    struct scanned_file *more = realloc(a->files, (a->nfiles + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;
     a->files = more;
-    a->files[a->nfiles++] = (struct file){.path = pb_take_ptr(copy), .ncolumns = name.ncolumns};
+    a->files[a->nfiles++] = (struct scanned_file){.path = pb_take_ptr(copy), .ncolumns = name.ncolumns};
     int n = pb_archive_serials_unpack(name.serials, spans);
     if (n <= 0)
         return 0;
@@ -265,7 +265,7 @@ static void put_column(FILE *out, const struct pb_cat_column *c, bool held)
     pb_put_quoted(out, c->name, '"');
 }
 
-static void put_path(FILE *out, const struct pb_engine *e, const struct file *file)
+static void put_path(FILE *out, const struct pb_engine *e, const struct scanned_file *file)
 {
     _cleanup_free_ char *path = NULL;
 
@@ -324,7 +324,7 @@ enum { MANY_RUNS = 256 };
 
 struct one_file {
     const struct pb_cat_archived *of;
-    const struct file *file;
+    const struct scanned_file *file;
 };
 
 /* Sorts files with the same schema together. */

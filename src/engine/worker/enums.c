@@ -1,6 +1,6 @@
 /* enums: makes an ENUM per column from the strings in a snapshot. A column with very many different strings,
  * or one that no ENUM can hold, stays VARCHAR. */
-#include "engine/worker/members.h"
+#include "engine/worker/enum_members.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum { MAX_COPIED = 1024 };
 
 /* Adds the strings that the column uses in one segment, and stores their places. */
 static int collect_strings(struct pb_cat_segment *s, const struct pb_view_column *column, unsigned index,
-                           unsigned ncolumns, struct pb_members *m)
+                           unsigned ncolumns, struct pb_enum_members *m)
 {
     const struct pb_view *v = &s->view;
     const uint16_t *cells = column->cells;
@@ -30,7 +30,7 @@ static int collect_strings(struct pb_cat_segment *s, const struct pb_view_column
         uint32_t place;
         if (id >= v->nstrings || ids[id] != PB_NO_PLACE || !(column->validity[i / 64] >> i % 64 & 1))
             continue;
-        int r = pb_members_place(m, &v->strings[id], &place);
+        int r = pb_enum_members_place(m, &v->strings[id], &place);
         if (r < 0)
             return r;
         ids[id] = (uint16_t)place;
@@ -47,12 +47,12 @@ static void drop_ids(struct pb_cat_table *t, unsigned column)
         }
 }
 
-static int make_enum(struct pb_cat_table *t, unsigned column, struct pb_members *m)
+static int make_enum(struct pb_cat_table *t, unsigned column, struct pb_enum_members *m)
 {
     uint32_t *to = NULL;
     int r = 0;
 
-    pb_members_clear(m);
+    pb_enum_members_clear(m);
     for (unsigned i = 0; r == 0 && i < t->nsegments; i++) {
         int theirs = t->parts[t->segments[i].part].columns[column];
         if (theirs >= 0)
@@ -63,7 +63,7 @@ static int make_enum(struct pb_cat_table *t, unsigned column, struct pb_members 
         r = -E2BIG;
     if (r == 0) {
         to = malloc(m->n * sizeof(*to));
-        r = to ? pb_members_make_type(m, &t->columns[column].strings, to) : -ENOMEM;
+        r = to ? pb_enum_members_make_type(m, &t->columns[column].strings, to) : -ENOMEM;
     }
     for (unsigned i = 0; r == 0 && i < t->nsegments; i++) {
         uint16_t *ids = t->segments[i].ids ? t->segments[i].ids[column] : NULL;
@@ -78,13 +78,13 @@ static int make_enum(struct pb_cat_table *t, unsigned column, struct pb_members 
 
 static int make_each(struct pb_cat_table *t)
 {
-    struct pb_members m = {0};
+    struct pb_enum_members m = {0};
 
     int r = 0;
     for (unsigned i = 0; r == 0 && i < t->ncolumns; i++)
         if (t->columns[i].type == PB_STRING && t->columns[i].wanted)
             r = make_enum(t, i, &m);
-    pb_members_done(&m);
+    pb_enum_members_done(&m);
     return r;
 }
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* The broker's answer about one table. */
-struct answer {
+struct need_answer {
     struct pb_wire in;
     int *fds; /* of each source; -1: it has none */
     uint32_t n, taken;
@@ -21,7 +21,7 @@ struct answer {
     uint32_t why_length;
 };
 
-static void release_answer(struct answer *a)
+static void release_answer(struct need_answer *a)
 {
     for (unsigned i = 0; i < a->in.nfds; i++)
         close(a->in.fds[i]);
@@ -31,13 +31,13 @@ static void release_answer(struct answer *a)
 }
 
 /* t: to name the columns that the statements name; NULL: the table is not known yet. */
-static int ask_broker(struct pb_engine *e, const char *full, const struct pb_cat_table *t, struct answer *ret,
-                      struct pb_err *err)
+static int ask_broker(struct pb_engine *e, const char *full, const struct pb_cat_table *t,
+                      struct need_answer *ret, struct pb_err *err)
 {
     unsigned nsources = e->request->catalog.nsources, named = 0;
     struct pb_wire out = {0};
 
-    *ret = (struct answer){.fds = calloc(nsources + 1, sizeof(*ret->fds))};
+    *ret = (struct need_answer){.fds = calloc(nsources + 1, sizeof(*ret->fds))};
     if (!ret->fds)
         return pb_fail(err, -ENOMEM, "out of memory");
     /* A separate message: a scan may begin while rows of the same statement are being sent. */
@@ -68,7 +68,7 @@ static int ask_broker(struct pb_engine *e, const char *full, const struct pb_cat
 
 int pb_need_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err)
 {
-    _cleanup_(release_answer) struct answer a;
+    _cleanup_(release_answer) struct need_answer a;
     char full[2 * PB_CAT_NAME];
 
     snprintf(full, sizeof(full), "%s.%s", t->schema, t->name);
@@ -90,7 +90,7 @@ static bool is_name(const char *asked, const char *full)
 static int add_registered(struct pb_engine *e, const char *name, struct pb_cat_table **ret,
                           struct pb_err *err)
 {
-    _cleanup_(release_answer) struct answer a;
+    _cleanup_(release_answer) struct need_answer a;
     char full[2 * PB_CAT_NAME];
 
     *ret = NULL;

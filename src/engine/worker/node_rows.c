@@ -17,7 +17,7 @@
 /* Rows that are handed over at a time: a vector of DuckDB's. */
 enum { VECTOR = 2048, MAX_TABLES = 64, MAX_LAYOUTS = 1024, MAX_COLUMNS = 1024, MAX_RANKS = 1 << 20 };
 
-struct named {
+struct named_table {
     char schema[PB_CAT_NAME], name[PB_CAT_NAME];
 };
 
@@ -40,9 +40,9 @@ struct sender {
     struct layout *layout;
 };
 
-struct node_rows {
+struct node_query {
     struct pb_engine *e;
-    struct named tables[MAX_TABLES];
+    struct named_table tables[MAX_TABLES];
     unsigned ntables;
     struct layout *layouts[MAX_LAYOUTS];
     unsigned nlayouts;
@@ -148,7 +148,7 @@ static int read_column(struct layout *l, unsigned i, struct pb_wire *m)
     return 0;
 }
 
-static int read_layout(struct node_rows *o, struct layout **ret, struct pb_err *err)
+static int read_layout(struct node_query *o, struct layout **ret, struct pb_err *err)
 {
     uint32_t n = pb_wire_u32(&o->in);
     struct layout *l = calloc(1, sizeof(*l));
@@ -189,7 +189,7 @@ static bool same_layout(const struct layout *a, const struct layout *b)
     return true;
 }
 
-static int check_types(const struct node_rows *o, const struct layout *l, struct pb_err *err)
+static int check_types(const struct node_query *o, const struct layout *l, struct pb_err *err)
 {
     for (unsigned k = 0; k < o->nlayouts; k++) {
         const struct layout *other = o->layouts[k];
@@ -207,7 +207,7 @@ static int check_types(const struct node_rows *o, const struct layout *l, struct
     return 0;
 }
 
-static int make_table(struct node_rows *o, struct layout *l, struct pb_err *err)
+static int make_table(struct node_query *o, struct layout *l, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
     char name[24];
@@ -236,7 +236,7 @@ static int make_table(struct node_rows *o, struct layout *l, struct pb_err *err)
     return r;
 }
 
-static int take_columns(struct node_rows *o, struct pb_err *err)
+static int take_columns(struct node_query *o, struct pb_err *err)
 {
     struct layout *l = NULL;
 
@@ -347,7 +347,7 @@ static int add_column(const struct pb_cells *c, duckdb_vector v, uint32_t from, 
     return 0;
 }
 
-static int append_rows(struct node_rows *o, uint32_t from, idx_t n, struct pb_err *err)
+static int append_rows(struct node_query *o, uint32_t from, idx_t n, struct pb_err *err)
 {
     struct layout *l = o->sender.layout;
     _cleanup_free_ duckdb_logical_type *types = calloc(l->n + 2, sizeof(void *));
@@ -382,7 +382,7 @@ static int append_rows(struct node_rows *o, uint32_t from, idx_t n, struct pb_er
     return r;
 }
 
-static int take_batch(struct node_rows *o, struct pb_err *err)
+static int take_batch(struct node_query *o, struct pb_err *err)
 {
     struct layout *l = o->sender.layout;
     uint32_t nrows;
@@ -395,7 +395,7 @@ static int take_batch(struct node_rows *o, struct pb_err *err)
     return r;
 }
 
-static int take_sender(struct node_rows *o, struct pb_err *err)
+static int take_sender(struct node_query *o, struct pb_err *err)
 {
     struct sender *s = &o->sender;
     struct pb_wire taken = s->about;
@@ -410,7 +410,7 @@ static int take_sender(struct node_rows *o, struct pb_err *err)
     return s->node && s->table < o->ntables && pb_utf8_valid(s->node, s->node_length) ? 0 : nonsense(err);
 }
 
-static int take_rows(struct node_rows *o, struct pb_err *err)
+static int take_rows(struct node_query *o, struct pb_err *err)
 {
     for (;;) {
         int r = pb_engine_receive(o->e, &o->in);
@@ -428,7 +428,7 @@ static int take_rows(struct node_rows *o, struct pb_err *err)
 }
 
 /* What is still on its way when something is wrong: the worker goes on to its next request after it. */
-static void skip_rows(struct node_rows *o)
+static void skip_rows(struct node_query *o)
 {
     while (o->in.type != PB_SQL_DONE && pb_engine_receive(o->e, &o->in) == 0)
         ;
@@ -436,7 +436,8 @@ static void skip_rows(struct node_rows *o)
 
 /* --- views --- */
 
-static int make_view(struct node_rows *o, const struct named *t, const char *select, struct pb_err *err)
+static int make_view(struct node_query *o, const struct named_table *t, const char *select,
+                     struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
     const char *schema = t->schema[0] ? t->schema : "main";
@@ -459,7 +460,7 @@ static int make_view(struct node_rows *o, const struct named *t, const char *sel
     return pb_engine_do(o->e, sql, err);
 }
 
-static int drop_view(struct node_rows *o, const struct named *t, struct pb_err *err)
+static int drop_view(struct node_query *o, const struct named_table *t, struct pb_err *err)
 {
     char sql[4 * PB_CAT_NAME];
 
@@ -467,7 +468,7 @@ static int drop_view(struct node_rows *o, const struct named *t, struct pb_err *
     return pb_engine_do(o->e, sql, err);
 }
 
-static int make_views(struct node_rows *o, struct pb_err *err)
+static int make_views(struct node_query *o, struct pb_err *err)
 {
     int r = 0;
 
@@ -497,7 +498,7 @@ static int make_views(struct node_rows *o, struct pb_err *err)
     return r;
 }
 
-static int read_named(struct pb_wire *m, struct named *ret)
+static int read_named(struct pb_wire *m, struct named_table *ret)
 {
     char *to[] = {ret->schema, ret->name};
 
@@ -514,13 +515,13 @@ static int read_named(struct pb_wire *m, struct named *ret)
 }
 
 /* Tables that the asking side has itself come as statements. */
-static int make_own_tables(struct node_rows *o, struct pb_wire *m, struct pb_err *err)
+static int make_own_tables(struct node_query *o, struct pb_wire *m, struct pb_err *err)
 {
     uint32_t n = pb_wire_u32(m);
     int r = pb_wire_ok(m) && n <= MAX_TABLES ? 0 : nonsense(err);
 
     for (uint32_t i = 0; r == 0 && i < n; i++) {
-        struct named t;
+        struct named_table t;
         uint32_t length;
         r = read_named(m, &t);
         const char *text = r == 0 ? pb_wire_text(m, &length) : NULL;
@@ -542,7 +543,7 @@ static int pin_now(struct pb_engine *e, struct pb_err *err)
     return pb_engine_do(e, sql, err);
 }
 
-static int read_tables(struct node_rows *o, struct pb_wire *m, struct pb_err *err)
+static int read_tables(struct node_query *o, struct pb_wire *m, struct pb_err *err)
 {
     o->ntables = pb_wire_u32(m);
     if (!pb_wire_ok(m) || o->ntables > MAX_TABLES) {
@@ -556,7 +557,7 @@ static int read_tables(struct node_rows *o, struct pb_wire *m, struct pb_err *er
 }
 
 /* Rows that an appender still holds are not in its table yet. */
-static int flush_rows(struct node_rows *o, struct pb_err *err)
+static int flush_rows(struct node_query *o, struct pb_err *err)
 {
     int r = 0;
 
@@ -568,7 +569,7 @@ static int flush_rows(struct node_rows *o, struct pb_err *err)
 
 int pb_node_rows_begin(struct pb_engine *e, struct pb_err *err)
 {
-    struct node_rows *o = calloc(1, sizeof(*o));
+    struct node_query *o = calloc(1, sizeof(*o));
 
     if (!o)
         return pb_fail(err, -ENOMEM, "out of memory");

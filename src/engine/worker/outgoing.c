@@ -12,7 +12,7 @@
 /* Size of a message; how much is held back, in bytes and in time. */
 enum { BATCH_BYTES = 4 << 20, HOLD_BYTES = 1 << 20, HOLD_MS = 100 };
 
-struct held {
+struct held_batch {
     uint32_t type;
     uint8_t *data;
     size_t size;
@@ -23,7 +23,7 @@ struct outgoing {
     duckdb_result *result;
     struct pb_value_type **types;
     idx_t ncolumns;
-    struct held *held;
+    struct held_batch *held;
     size_t nheld, bytes;
     uint64_t began;
     bool released; /* nothing is held back any more */
@@ -43,7 +43,7 @@ static void close_outgoing(struct outgoing *o)
 static int hold_back(struct outgoing *o)
 {
     struct pb_wire *m = &o->engine->out;
-    struct held *more = realloc(o->held, (o->nheld + 1) * sizeof(*more));
+    struct held_batch *more = realloc(o->held, (o->nheld + 1) * sizeof(*more));
 
     if (!more)
         return -ENOMEM;
@@ -52,7 +52,7 @@ static int hold_back(struct outgoing *o)
     if (!copy)
         return -ENOMEM;
     memcpy(copy, m->data, m->size);
-    o->held[o->nheld++] = (struct held){.type = m->type, .data = copy, .size = m->size};
+    o->held[o->nheld++] = (struct held_batch){.type = m->type, .data = copy, .size = m->size};
     o->bytes += m->size;
     return 0;
 }

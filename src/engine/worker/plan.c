@@ -16,7 +16,7 @@
 enum { MAX_NEEDS = 64, MAX_NAMES = 1024, MAX_LEAVES = 32 };
 
 /* What is needed of a table. */
-struct need {
+struct plan_need {
     char schema[PLAN_NAME], name[PLAN_NAME];
     bool all;     /* some place reads it without a condition */
     char *filter; /* conditions of the places that read it, with OR between them; NULL: none yet */
@@ -26,7 +26,7 @@ struct need {
 
 struct planner {
     struct plan p;
-    struct need needs[MAX_NEEDS];
+    struct plan_need needs[MAX_NEEDS];
     unsigned nneeds;
     char names[MAX_NAMES][PLAN_NAME]; /* of columns, in lower case */
     unsigned nnames;
@@ -69,7 +69,7 @@ static bool is_asked_of_nodes(const char *schema)
 }
 
 /* NULL: it is none of the nodes', or there are too many (which read_tree finds). */
-static struct need *find_need(struct planner *x, uint32_t table)
+static struct plan_need *find_need(struct planner *x, uint32_t table)
 {
     char schema[PLAN_NAME], name[PLAN_NAME];
 
@@ -85,7 +85,7 @@ static struct need *find_need(struct planner *x, uint32_t table)
             return &x->needs[i];
     if (x->nneeds == MAX_NEEDS)
         return NULL;
-    struct need *n = &x->needs[x->nneeds++];
+    struct plan_need *n = &x->needs[x->nneeds++];
     memcpy(n->schema, schema, sizeof(schema));
     memcpy(n->name, name, sizeof(name));
     return n;
@@ -249,7 +249,7 @@ static void put_name(FILE *out, const char *name)
         pb_put_quoted(out, name, '"');
 }
 
-static char *from_text(const struct need *n)
+static char *from_text(const struct plan_need *n)
 {
     char *text = NULL;
     size_t size;
@@ -282,8 +282,8 @@ static bool is_only_select(const struct planner *x, uint32_t select)
     return true;
 }
 
-static void plan_only_table(struct planner *x, uint32_t select, struct need *n, const struct plan_scope *s,
-                            const char *pushed, const char *kept)
+static void plan_only_table(struct planner *x, uint32_t select, struct plan_need *n,
+                            const struct plan_scope *s, const char *pushed, const char *kept)
 {
     _cleanup_free_ char *from = from_text(n);
 
@@ -303,7 +303,7 @@ static void read_select(struct planner *x, uint32_t select)
     collect_leaves(p, pb_json_get(p->j, select, "from_table"),
                    plan_is_null(p, pb_json_get(p->j, select, "sample")), &leaves);
     for (unsigned i = 0; i < leaves.n; i++) {
-        struct need *n = find_need(x, leaves.at[i].node);
+        struct plan_need *n = find_need(x, leaves.at[i].node);
         _cleanup_free_ char *pushed = NULL, *kept = NULL;
         char alias[PLAN_NAME];
         if (!n)
@@ -330,7 +330,7 @@ static void read_tables(struct planner *x, uint32_t node, bool in_from, unsigned
     if (select)
         read_select(x, node);
     if (!in_from && plan_is(p, node, "type", "BASE_TABLE")) {
-        struct need *n = find_need(x, node);
+        struct plan_need *n = find_need(x, node);
         if (n)
             n->all = true;
     }
@@ -429,7 +429,7 @@ static int read_tree(struct planner *x, const char *sql, struct pb_err *err)
 
 /* --- the statements for the nodes --- */
 
-static void put_rows(const struct planner *x, const struct need *n, FILE *out)
+static void put_rows(const struct planner *x, const struct plan_need *n, FILE *out)
 {
     _cleanup_free_ char *from = from_text(n);
 
@@ -446,7 +446,7 @@ static void put_rows(const struct planner *x, const struct need *n, FILE *out)
     fprintf(out, " FROM %s", from ? from : "");
 }
 
-static void put_need(const struct planner *x, const struct need *n, bool fallback, FILE *out)
+static void put_need(const struct planner *x, const struct plan_need *n, bool fallback, FILE *out)
 {
     if (n->split) {
         fputs(fallback ? "" : n->split, out);
@@ -461,7 +461,7 @@ static void put_need(const struct planner *x, const struct need *n, bool fallbac
         fprintf(out, " LIMIT %" PRIu64, x->cap + 1);
 }
 
-static void put_text_of_need(const struct planner *x, const struct need *n, bool fallback, FILE *out)
+static void put_text_of_need(const struct planner *x, const struct plan_need *n, bool fallback, FILE *out)
 {
     _cleanup_free_ char *text = NULL;
     size_t size;

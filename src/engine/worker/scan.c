@@ -24,7 +24,7 @@ static const struct pb_scan_request *request;
 static _Atomic uint64_t rows_given, rows_known;
 static _Atomic bool repeat;
 
-struct scan {
+struct table_scan {
     struct pb_cat_table *table;
     unsigned leads;
     idx_t ncolumns;
@@ -133,7 +133,7 @@ static bool may_change(struct pb_cat_table *t)
 
 /* Sets the columns to read. *ret_foreseen: false when the snapshot lacks one of them. -EINVAL: a column has
  * no common type. */
-static int choose_columns(struct scan *s, duckdb_init_info info, bool *ret_foreseen, struct pb_err *err)
+static int choose_columns(struct table_scan *s, duckdb_init_info info, bool *ret_foreseen, struct pb_err *err)
 {
     const struct pb_cat_table *t = s->table;
     bool foreseen = true;
@@ -172,7 +172,7 @@ static void init_scan(duckdb_init_info info)
     struct pb_err err = {0};
 
     int r = prepare_table(t, &err);
-    struct scan *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
+    struct table_scan *s = r == 0 ? calloc(1, sizeof(*s)) : NULL;
     if (!s) {
         duck.init_set_error(info, r < 0 ? pb_err_text(&err, r) : "out of memory");
         return;
@@ -376,7 +376,7 @@ static void fill_lead(duckdb_vector vector, const struct pb_cat_source *source, 
 }
 
 /* Reads a deferred segment. -ESTALE: it has changed since the snapshot. */
-static int read_now(const struct scan *s, struct cursor *c)
+static int read_now(const struct table_scan *s, struct cursor *c)
 {
     struct pb_cat_table *t = s->table;
     const struct pb_cat_part *part = &t->parts[c->segment->part];
@@ -423,7 +423,7 @@ static bool is_as_before(struct pb_cat_segment *s, uint32_t nrows)
 }
 
 /* Makes the rows of the cursor's segment ready. -EBADMSG: it is damaged. */
-static int open_segment(const struct scan *s, struct cursor *c)
+static int open_segment(const struct table_scan *s, struct cursor *c)
 {
     c->row = 0;
     c->view = &c->segment->view;
@@ -439,7 +439,7 @@ static int open_segment(const struct scan *s, struct cursor *c)
 }
 
 /* The next segment with rows; 0 at the end. */
-static int next_segment(struct scan *s, struct cursor *c)
+static int next_segment(struct table_scan *s, struct cursor *c)
 {
     for (;;) {
         unsigned i = atomic_fetch_add(&s->next, 1);
@@ -465,7 +465,7 @@ static void give_up(duckdb_function_info info, struct cursor *c, int r)
 
 static void scan_rows(duckdb_function_info info, duckdb_data_chunk chunk)
 {
-    struct scan *s = duck.function_get_init_data(info);
+    struct table_scan *s = duck.function_get_init_data(info);
     struct cursor *c = duck.function_get_local_init_data(info);
 
     if (!c->segment || c->row == c->view->nrows) {

@@ -4,7 +4,7 @@
  * dictionary. So all columns share one ENUM of all strings. The ids of a segment are mapped to it here; an id
  * that appears later belongs to a row that was being written: the scan notices it and the query starts again.
  * Several threads, each with its own set; the sets are merged at the end. */
-#include "engine/worker/members.h"
+#include "engine/worker/enum_members.h"
 
 #include "engine/worker/threads.h"
 
@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct job;
+struct enum_job;
 
 /* The set of one thread. */
 struct share {
-    struct job *job;
-    struct pb_members members;
+    struct enum_job *job;
+    struct pb_enum_members members;
     char **texts; /* copies of the members */
     uint32_t *to; /* from a place in this set to the index in the type */
     struct pb_reader *reader;
@@ -27,7 +27,7 @@ struct share {
     const uint16_t *places;      /* of `before` */
 };
 
-struct job {
+struct enum_job {
     struct pb_cat_table *table;
     unsigned char *owner; /* by segment: the thread whose set has its places */
     struct share shares[PB_MAX_SCAN_THREADS];
@@ -40,7 +40,7 @@ static int add_string(struct share *s, const struct pb_text *text, uint16_t *ret
 {
     uint32_t place = 0, n = s->members.n;
 
-    int r = pb_members_place(&s->members, text, &place);
+    int r = pb_enum_members_place(&s->members, text, &place);
     if (r == 0 && s->members.n > n) {
         char *copy = malloc(text->length + 1u);
         char **more = copy && n % 256 == 0 ? realloc(s->texts, (n + 256) * sizeof(*more)) : s->texts;
@@ -115,7 +115,7 @@ static int read_segment(struct share *s, struct pb_cat_segment *segment)
 
 static void read_segments(void *arg, unsigned thread)
 {
-    struct job *job = arg;
+    struct enum_job *job = arg;
     unsigned i;
 
     while (!job->failed && (i = job->next++) < job->table->nsegments) {
@@ -127,9 +127,9 @@ static void read_segments(void *arg, unsigned thread)
 }
 
 /* Merges the sets into one, and maps each share's places to it. */
-static int merge_sets(struct job *job, unsigned n, struct pb_cat_enum *ret)
+static int merge_sets(struct enum_job *job, unsigned n, struct pb_cat_enum *ret)
 {
-    struct pb_members all = {0};
+    struct pb_enum_members all = {0};
     uint32_t *to = NULL;
     int r = 0;
 
@@ -140,22 +140,22 @@ static int merge_sets(struct job *job, unsigned n, struct pb_cat_enum *ret)
         for (uint32_t k = 0; r == 0 && k < s->members.n; k++) {
             struct pb_text text = {
                 .data = s->members.at[k].data, .length = s->members.at[k].length, .utf8 = true};
-            r = pb_members_place(&all, &text, &s->to[k]);
+            r = pb_enum_members_place(&all, &text, &s->to[k]);
         }
     }
     if (r == 0 && all.n == 0)
         r = -E2BIG;
     if (r == 0)
-        r = (to = malloc(all.n * sizeof(*to))) ? pb_members_make_type(&all, ret, to) : -ENOMEM;
+        r = (to = malloc(all.n * sizeof(*to))) ? pb_enum_members_make_type(&all, ret, to) : -ENOMEM;
     for (unsigned i = 0; r == 0 && i < n; i++)
         for (uint32_t k = 0; k < job->shares[i].members.n; k++)
             job->shares[i].to[k] = to[job->shares[i].to[k]];
     free(to);
-    pb_members_done(&all);
+    pb_enum_members_done(&all);
     return r;
 }
 
-static void release_shares(struct job *job, unsigned n)
+static void release_shares(struct enum_job *job, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         struct share *s = &job->shares[i];
@@ -163,7 +163,7 @@ static void release_shares(struct job *job, unsigned n)
             free(s->texts[k]);
         free(s->texts);
         free(s->to);
-        pb_members_done(&s->members);
+        pb_enum_members_done(&s->members);
         pb_reader_close(s->reader);
         pb_view_done(&s->view);
         pb_view_done(&s->before);
@@ -171,7 +171,7 @@ static void release_shares(struct job *job, unsigned n)
     free(job->owner);
 }
 
-static void set_places(struct job *job)
+static void set_places(struct enum_job *job)
 {
     struct pb_cat_table *t = job->table;
 
@@ -185,7 +185,7 @@ static void set_places(struct job *job)
 
 int pb_catalog_make_shared_enum(struct pb_cat_table *t)
 {
-    struct job job = {.table = t, .owner = calloc(t->nsegments + 1, 1)};
+    struct enum_job job = {.table = t, .owner = calloc(t->nsegments + 1, 1)};
     unsigned n = pb_threads_for(t->nsegments);
 
     if (!job.owner)

@@ -22,7 +22,7 @@ static const uint64_t MAX_BYTES = 2ull << 30;
  * most tries. */
 enum { FEW = 32, MARGIN = 64, MAX_LOOKS = 16 };
 
-struct job {
+struct snapshot_job {
     const struct pb_cat_table *table;
     const struct pb_cat_part *part;
     const struct pb_segment_info *list; /* to load, newest first */
@@ -37,12 +37,12 @@ struct job {
     _Atomic int failed;
 };
 
-static bool is_deferred(const struct job *job, unsigned i)
+static bool is_deferred(const struct snapshot_job *job, unsigned i)
 {
     return !job->list[i].open && i + job->copied < job->n;
 }
 
-static void load_one(struct job *job, struct pb_reader *reader, unsigned i)
+static void load_one(struct snapshot_job *job, struct pb_reader *reader, unsigned i)
 {
     struct pb_view view;
 
@@ -77,7 +77,7 @@ static void load_one(struct job *job, struct pb_reader *reader, unsigned i)
 
 static void load_segments(void *arg, unsigned thread)
 {
-    struct job *job = arg;
+    struct snapshot_job *job = arg;
     struct pb_reader *reader = NULL;
     unsigned i;
 
@@ -117,7 +117,7 @@ static unsigned choose_segments(struct pb_cat_table *t, unsigned source, struct 
     return kept;
 }
 
-static void set_wanted(const struct pb_cat_table *t, struct job *job)
+static void set_wanted(const struct pb_cat_table *t, struct snapshot_job *job)
 {
     job->whole = t->whole;
     for (unsigned i = 0; i < t->ncolumns; i++) {
@@ -128,7 +128,7 @@ static void set_wanted(const struct pb_cat_table *t, struct job *job)
 }
 
 /* Appends the segments found, oldest first, up to the first missing one. */
-static void keep_segments(struct pb_cat_table *t, unsigned part, struct job *job)
+static void keep_segments(struct pb_cat_table *t, unsigned part, struct snapshot_job *job)
 {
     for (unsigned i = job->n; i-- > 0;) {
         struct pb_cat_segment *s = &job->to[i];
@@ -146,7 +146,7 @@ static void keep_segments(struct pb_cat_table *t, unsigned part, struct job *job
 }
 
 /* How many of the oldest are copied. */
-static unsigned count_copied(const struct pb_cat_table *t, const struct job *job, uint64_t end)
+static unsigned count_copied(const struct pb_cat_table *t, const struct snapshot_job *job, uint64_t end)
 {
     uint64_t recycled = end - job->part->end;
 
@@ -158,7 +158,7 @@ static unsigned count_copied(const struct pb_cat_table *t, const struct job *job
     return 0;
 }
 
-static int load_all(struct pb_cat_table *t, unsigned part, struct job *job)
+static int load_all(struct pb_cat_table *t, unsigned part, struct snapshot_job *job)
 {
     job->to = calloc(job->n + 1, sizeof(*job->to));
     struct pb_cat_segment *more = realloc(t->segments, (t->nsegments + job->n + 1) * sizeof(*more));
@@ -174,7 +174,7 @@ static int load_all(struct pb_cat_table *t, unsigned part, struct job *job)
 /* One try at a part. -EAGAIN: even the newest segment was gone before it was copied. */
 static int try_part(struct pb_cat_table *t, unsigned part, uint32_t segment_size)
 {
-    struct job job = {.table = t, .part = &t->parts[part]};
+    struct snapshot_job job = {.table = t, .part = &t->parts[part]};
     struct pb_segment_info *list = NULL;
     uint64_t end;
 

@@ -6,7 +6,7 @@
 
 enum { SEGMENTS_A_THREAD = 32 };
 
-struct start {
+struct thread_start {
     void (*f)(void *arg, unsigned thread);
     void *arg;
     unsigned thread;
@@ -23,19 +23,19 @@ unsigned pb_threads_for(unsigned segments)
 
 static void *run(void *arg)
 {
-    const struct start *s = arg;
+    const struct thread_start *s = arg;
     s->f(s->arg, s->thread);
     return NULL;
 }
 
 void pb_threads_run(unsigned n, void (*f)(void *arg, unsigned thread), void *arg)
 {
-    struct start starts[PB_MAX_SCAN_THREADS];
+    struct thread_start starts[PB_MAX_SCAN_THREADS];
     pthread_t threads[PB_MAX_SCAN_THREADS];
     unsigned started = 0;
 
     for (; started + 1 < n; started++) {
-        starts[started] = (struct start){f, arg, started + 1};
+        starts[started] = (struct thread_start){f, arg, started + 1};
         if (pthread_create(&threads[started], NULL, run, &starts[started]) != 0)
             break;
     }

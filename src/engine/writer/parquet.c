@@ -23,7 +23,7 @@ static const uint64_t MOST_MEMORY = 1ull << 30, LEAST_MEMORY = 256ull << 20;
 /* Address space, most of it never used. */
 static const uint64_t MOST_SPACE = 8ull << 30;
 
-struct writer {
+struct parquet_writer {
     duckdb_database db;
     duckdb_connection connection;
     struct pb_wire in;
@@ -37,9 +37,9 @@ struct writer {
 };
 
 /* The only one in this process; DuckDB's callbacks use it. */
-static struct writer writer = {.socket = -1, .file = -1};
+static struct parquet_writer writer = {.socket = -1, .file = -1};
 
-static int run_sql(struct writer *w, const char *sql, struct pb_err *err)
+static int run_sql(struct parquet_writer *w, const char *sql, struct pb_err *err)
 {
     duckdb_result result = {0};
 
@@ -82,7 +82,7 @@ static void put_cast(FILE *out, unsigned i, const char *type, uint32_t length)
 }
 
 /* Writes the statement that casts rows and writes them as they come. */
-static int put_copy(struct writer *w, FILE *copy, struct pb_err *err)
+static int put_copy(struct parquet_writer *w, FILE *copy, struct pb_err *err)
 {
     w->ncolumns = pb_wire_u32(&w->in);
     if (w->ncolumns == 0 || w->ncolumns > 1u << 16)
@@ -125,7 +125,7 @@ static void init_rows(duckdb_init_info info)
     duck.init_set_max_threads(info, 1);
 }
 
-static int take_row(struct writer *w, duckdb_vector *vectors, idx_t row, struct pb_err *err)
+static int take_row(struct parquet_writer *w, duckdb_vector *vectors, idx_t row, struct pb_err *err)
 {
     uint32_t length;
 
@@ -147,7 +147,7 @@ static int take_row(struct writer *w, duckdb_vector *vectors, idx_t row, struct 
 }
 
 /* Waits for the next message with rows; sets done at the end. */
-static int receive_rows(struct writer *w, struct pb_err *err)
+static int receive_rows(struct parquet_writer *w, struct pb_err *err)
 {
     int r = pb_wire_receive(w->socket, &w->in, 0);
     if (r < 0)
@@ -161,7 +161,7 @@ static int receive_rows(struct writer *w, struct pb_err *err)
 
 static void give_rows(duckdb_function_info info, duckdb_data_chunk chunk)
 {
-    struct writer *w = &writer;
+    struct parquet_writer *w = &writer;
     duckdb_vector *vectors = calloc(w->ncolumns, sizeof(void *));
     int r = vectors ? 0 : pb_fail(&w->err, -ENOMEM, "out of memory");
     idx_t n = 0;
@@ -189,7 +189,7 @@ static void give_rows(duckdb_function_info info, duckdb_data_chunk chunk)
     duck.data_chunk_set_size(chunk, r < 0 ? 0 : n);
 }
 
-static int register_rows(struct writer *w)
+static int register_rows(struct parquet_writer *w)
 {
     duckdb_table_function f = duck.create_table_function();
 
@@ -204,7 +204,7 @@ static int register_rows(struct writer *w)
 
 /* Runs from the columns to the end. Rows are written as they come: an export of any size needs the memory of
  * one group of rows. */
-static int write_all(struct writer *w, struct pb_err *err)
+static int write_all(struct parquet_writer *w, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
     size_t size;
@@ -228,7 +228,7 @@ static int write_all(struct writer *w, struct pb_err *err)
     return r;
 }
 
-static int open_database(struct writer *w, struct pb_err *err)
+static int open_database(struct parquet_writer *w, struct pb_err *err)
 {
     struct pb_limits limits;
     char *why = NULL, sql[80];
@@ -257,7 +257,7 @@ static int open_database(struct writer *w, struct pb_err *err)
 
 int pb_parquet_write(int socket, const char *path)
 {
-    struct writer *w = &writer;
+    struct parquet_writer *w = &writer;
     struct pb_err err = {0};
     struct pb_wire out = {0};
 

@@ -71,7 +71,7 @@ struct context {
 
 /* The head of a part of the frame. sve_context and za_context have the vector length, zt_context the number
  * of registers. */
-struct part {
+struct register_part {
     uint32_t magic, size;
     uint16_t length, reserved[3];
 };
@@ -98,8 +98,8 @@ struct frame {
 _Static_assert(offsetof(struct frame, fault_address) == 128 + 176 &&
                    offsetof(struct frame, fpsimd) % 16 == 0 && sizeof(struct context) == 528 &&
                    sizeof(struct frame) % 16 == 0 && sizeof(struct extra) == 48 &&
-                   sizeof(struct part) == 16 && sizeof(struct vector_head) == sizeof(struct part) &&
-                   sizeof(struct record) == 16,
+                   sizeof(struct register_part) == 16 &&
+                   sizeof(struct vector_head) == sizeof(struct register_part) && sizeof(struct record) == 16,
                "the kernel's layout");
 
 /* svc #0; ret. */
@@ -284,16 +284,16 @@ static void put_fpsimd(const struct pb_arch_state *s, struct context *c)
 /* Writes a record as a part of the frame; out NULL: only its length. */
 static size_t put_part(const struct record *r, unsigned char *out)
 {
-    struct part p = {0};
+    struct register_part p = {0};
     const unsigned char *from = (const unsigned char *)(r + 1);
     size_t size = r->size;
     if (r->set == NT_ARM_ZT) {
-        p = (struct part){.magic = ZT_MAGIC, .length = 1};
+        p = (struct register_part){.magic = ZT_MAGIC, .length = 1};
     } else {
         struct vector_head head;
         memcpy(&head, from, sizeof(head));
         from += sizeof(head);
-        p = (struct part){.magic = r->set == NT_ARM_SVE ? SVE_MAGIC : ZA_MAGIC, .length = head.vl};
+        p = (struct register_part){.magic = r->set == NT_ARM_SVE ? SVE_MAGIC : ZA_MAGIC, .length = head.vl};
         /* SVE has 32 Z and 16 P registers and FFR; the two status words behind them are stored in the frame
          * with the 128-bit registers. */
         size = r->set == NT_ARM_SVE ? 32u * head.vl + 17u * (head.vl / 8) : r->size - sizeof(head);

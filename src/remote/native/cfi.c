@@ -210,7 +210,7 @@ int pb_fde_parse(const struct pb_cfi_bytes *b, const struct pb_cfi_head *h, cons
     return 0;
 }
 
-struct machine {
+struct cfi_machine {
     const struct pb_cie *cie;
     struct pb_cfi_row row, initial, saved[STATES];
     unsigned nsaved;
@@ -218,7 +218,7 @@ struct machine {
     bool bad;
 };
 
-static void set_rule(struct machine *m, uint64_t reg, enum pb_rule rule, int64_t value)
+static void set_rule(struct cfi_machine *m, uint64_t reg, enum pb_rule rule, int64_t value)
 {
     /* Vector and other registers, not needed for unwinding, occur too. */
     if (reg >= PB_NATIVE_REGS)
@@ -232,14 +232,14 @@ static void set_rule(struct machine *m, uint64_t reg, enum pb_rule rule, int64_t
 }
 
 /* A rule with an expression: the offset of its length. The expression is skipped. */
-static int64_t expression(struct machine *m, const struct pb_cfi_bytes *program, struct pb_cursor *c)
+static int64_t expression(struct cfi_machine *m, const struct pb_cfi_bytes *program, struct pb_cursor *c)
 {
     uint64_t at = program->addr + (uint64_t)(c->at - program->data);
     pb_skip(c, pb_uleb(c));
     return (int64_t)(at - m->row.addr);
 }
 
-static void set_cfa(struct machine *m, uint64_t reg, int64_t offset)
+static void set_cfa(struct cfi_machine *m, uint64_t reg, int64_t offset)
 {
     if (reg >= PB_NATIVE_REGS || offset < INT32_MIN || offset > INT32_MAX) {
         m->bad = true;
@@ -249,13 +249,13 @@ static void set_cfa(struct machine *m, uint64_t reg, int64_t offset)
     m->row.cfa = (int32_t)offset;
 }
 
-static void set_cfa_expression(struct machine *m, int64_t place)
+static void set_cfa_expression(struct cfi_machine *m, int64_t place)
 {
     set_cfa(m, 0, place);
     m->row.cfa_reg = PB_CFA_EXPR;
 }
 
-static void restore(struct machine *m, uint64_t reg)
+static void restore(struct cfi_machine *m, uint64_t reg)
 {
     if (reg >= PB_NATIVE_REGS)
         return;
@@ -263,7 +263,7 @@ static void restore(struct machine *m, uint64_t reg)
     m->row.value[reg] = m->initial.value[reg];
 }
 
-static void remember(struct machine *m)
+static void remember(struct cfi_machine *m)
 {
     if (m->nsaved == STATES)
         m->bad = true;
@@ -271,7 +271,7 @@ static void remember(struct machine *m)
         m->saved[m->nsaved++] = m->row;
 }
 
-static void recall(struct machine *m)
+static void recall(struct cfi_machine *m)
 {
     if (m->nsaved == 0)
         m->bad = true;
@@ -308,13 +308,14 @@ enum {
 };
 
 /* Offsets are products of numbers in the file: they may wrap around, which harms nothing here. */
-static int64_t scaled(const struct machine *m, uint64_t factor)
+static int64_t scaled(const struct cfi_machine *m, uint64_t factor)
 {
     return (int64_t)((uint64_t)m->cie->data_align * factor);
 }
 
 /* Instructions that set the CFA; false: another instruction. */
-static bool run_cfa(struct machine *m, uint8_t op, const struct pb_cfi_bytes *program, struct pb_cursor *c)
+static bool run_cfa(struct cfi_machine *m, uint8_t op, const struct pb_cfi_bytes *program,
+                    struct pb_cursor *c)
 {
     uint64_t reg;
     switch (op) {
@@ -344,7 +345,8 @@ static bool run_cfa(struct machine *m, uint8_t op, const struct pb_cfi_bytes *pr
 }
 
 /* Instructions that set the rule of a register; false: another instruction. */
-static bool run_rule(struct machine *m, uint8_t op, const struct pb_cfi_bytes *program, struct pb_cursor *c)
+static bool run_rule(struct cfi_machine *m, uint8_t op, const struct pb_cfi_bytes *program,
+                     struct pb_cursor *c)
 {
     if (op < CFA_OFFSET_EXTENDED || (op > CFA_REGISTER && op < CFA_EXPRESSION))
         return false;
@@ -391,7 +393,8 @@ static bool run_rule(struct machine *m, uint8_t op, const struct pb_cfi_bytes *p
     return true;
 }
 
-static void run_other(struct machine *m, uint8_t op, const struct pb_cfi_bytes *program, struct pb_cursor *c)
+static void run_other(struct cfi_machine *m, uint8_t op, const struct pb_cfi_bytes *program,
+                      struct pb_cursor *c)
 {
     switch (op) {
     case 0:
@@ -426,7 +429,7 @@ static void run_other(struct machine *m, uint8_t op, const struct pb_cfi_bytes *
 }
 
 /* Runs until the row of pc is complete: the first advance beyond it ends the program. */
-static int run_program(struct machine *m, const struct pb_cfi_bytes *program, uint64_t pc)
+static int run_program(struct cfi_machine *m, const struct pb_cfi_bytes *program, uint64_t pc)
 {
     struct pb_cursor c = {program->data, program->data + program->len, false};
     while (pb_left(&c) && !c.bad && !m->bad) {
@@ -453,7 +456,7 @@ static int run_program(struct machine *m, const struct pb_cfi_bytes *program, ui
 
 int pb_cfi_run(const struct pb_cie *cie, const struct pb_fde *fde, uint64_t pc, struct pb_cfi_row *ret)
 {
-    struct machine m = {.cie = cie, .loc = fde->start};
+    struct cfi_machine m = {.cie = cie, .loc = fde->start};
     if (pc < fde->start || pc >= fde->end)
         return -ENOENT;
     m.row.addr = fde->program.addr;

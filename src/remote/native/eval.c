@@ -33,12 +33,12 @@ bool pb_eval_is_loop(struct pb_native *n, const struct pb_file *f, const char *n
            pb_elf_lookup(n->source, f->base, loop_name, &addr) == -ENOENT;
 }
 
-struct part {
+struct value_part {
     uint64_t start;
     unsigned votes;
 };
 
-static void vote(struct part part[PARTS], uint64_t start)
+static void vote(struct value_part part[PARTS], uint64_t start)
 {
     for (unsigned i = 0; i < PARTS; i++) {
         if (part[i].votes && part[i].start != start)
@@ -73,7 +73,7 @@ static uint64_t find_part(struct pb_file *f, struct pb_symbols *s, const struct 
     size_t len = loop->size < CODE_MAX ? loop->size : CODE_MAX;
     _cleanup_free_ unsigned char *code = malloc(len);
     _cleanup_free_ uint64_t *target = calloc(TARGETS_MAX, sizeof(*target));
-    struct part part[PARTS] = {0}, best = {0};
+    struct value_part part[PARTS] = {0}, best = {0};
     uint64_t addr = loop->addr, start;
     struct pb_cfi_row row;
     if (!code || !target || pb_object_read(&f->object, addr, code, len) < 0)

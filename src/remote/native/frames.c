@@ -36,7 +36,7 @@ static void read_header(struct pb_object *o)
     o->ntable = pairs;
 }
 
-struct pair {
+struct frame_pair {
     int32_t start, fde; /* relative to the header */
 };
 
@@ -45,7 +45,7 @@ static int search_header(const struct pb_object *o, uint64_t addr, uint64_t *ret
 {
     int64_t wanted = (int64_t)(addr - o->hdr_addr);
     uint64_t low = 0, high = o->ntable;
-    struct pair pair[PROBE];
+    struct frame_pair pair[PROBE];
     while (high - low > PROBE) {
         uint64_t mid = low + (high - low) / 2;
         int r = pb_object_read(o, o->table + mid * sizeof(pair[0]), pair, sizeof(pair[0]));

@@ -97,7 +97,7 @@ void pb_line_table_free(struct pb_line_table *t)
     free(t);
 }
 
-struct row {
+struct line_row {
     uint64_t addr, file;
     uint64_t line;
     unsigned op_index;
@@ -106,10 +106,10 @@ struct row {
 struct run {
     const struct pb_line_table *t;
     uint64_t wanted;
-    struct row now, last;
+    struct line_row now, last;
     bool has_last; /* last is a row of this sequence */
     bool found;
-    struct row best;
+    struct line_row best;
 };
 
 /* A row holds up to the next row's address. */
@@ -125,7 +125,7 @@ static void emit_row(struct run *r, bool ends)
 
 static void start_sequence(struct run *r)
 {
-    r->now = (struct row){.file = 1, .line = 1};
+    r->now = (struct line_row){.file = 1, .line = 1};
     r->has_last = false;
 }
 
@@ -239,7 +239,7 @@ static bool read_format(struct pb_cursor *c, struct format *f)
     return !c->bad && f->count <= ENTRIES_MAX;
 }
 
-struct entry {
+struct file_entry {
     char name[NAME_MAX_LEN];
     uint64_t folder;
 };
@@ -264,7 +264,7 @@ static void take_inline_text(struct pb_cursor *c, char *buf)
 
 /* Reads one part of an entry; wanted NULL: skips it. Only the forms that a line table may use. */
 static void read_part(const struct pb_line_table *t, struct pb_cursor *c, uint64_t content, uint64_t form,
-                      struct entry *wanted)
+                      struct file_entry *wanted)
 {
     uint64_t value = 0;
     switch (form) {
@@ -304,7 +304,7 @@ static void read_part(const struct pb_line_table *t, struct pb_cursor *c, uint64
 
 /* Goes through all entries and keeps the wanted one. */
 static bool read_entries(const struct pb_line_table *t, struct pb_cursor *c, uint64_t index,
-                         struct entry *ret)
+                         struct file_entry *ret)
 {
     struct format f;
     if (!read_format(c, &f))
@@ -323,7 +323,7 @@ static void old_folder(struct pb_cursor *c, uint64_t index, char *buf)
     pb_u8(c);
 }
 
-static bool old_file(struct pb_cursor *c, uint64_t index, struct entry *ret)
+static bool old_file(struct pb_cursor *c, uint64_t index, struct file_entry *ret)
 {
     for (uint64_t i = 1; pb_left(c) && *c->at; i++) {
         take_inline_text(c, i == index ? ret->name : NULL);
@@ -340,7 +340,7 @@ static bool old_file(struct pb_cursor *c, uint64_t index, struct entry *ret)
 
 void pb_line_table_file(const struct pb_line_table *t, uint64_t file, char *buf, size_t size)
 {
-    struct entry folder = {0}, name = {0};
+    struct file_entry folder = {0}, name = {0};
     struct pb_cursor c = t->names, again = t->names;
     bool found;
     if (t->version >= 5) {

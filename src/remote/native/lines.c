@@ -22,31 +22,31 @@ enum {
 };
 
 /* A function of a unit, one for each range of it. */
-struct span {
+struct line_span {
     uint64_t low, high;
     size_t die;
 };
 
-struct kept {
+struct open_object {
     struct pb_unit unit;
     struct pb_line_table *table; /* NULL: it has none */
-    struct span *span;
+    struct line_span *span;
     size_t nspans;
     uint64_t used;
 };
 
 /* Which unit an address belongs to. */
-struct area {
+struct line_area {
     uint64_t low, high, unit;
 };
 
 struct pb_lines {
     struct pb_dwarf dwarf;
-    struct area *area; /* sorted */
+    struct line_area *area; /* sorted */
     size_t nareas;
     uint64_t *start; /* of all units, for references between them; read when there is such a reference */
     size_t nunits;
-    struct kept kept[UNITS_KEPT];
+    struct open_object kept[UNITS_KEPT];
     uint64_t clock;
     uint64_t left;   /* remaining work for this file in all */
     uint64_t budget; /* for the present lookup */
@@ -56,18 +56,18 @@ struct pb_lines {
 static int add_area(struct pb_lines *l, uint64_t low, uint64_t high, uint64_t unit)
 {
     if ((l->nareas & (l->nareas - 1)) == 0) {
-        struct area *more = reallocarray(l->area, l->nareas ? l->nareas * 2 : 1, sizeof(*more));
+        struct line_area *more = reallocarray(l->area, l->nareas ? l->nareas * 2 : 1, sizeof(*more));
         if (!more)
             return -ENOMEM;
         l->area = more;
     }
-    l->area[l->nareas++] = (struct area){low, high, unit};
+    l->area[l->nareas++] = (struct line_area){low, high, unit};
     return 0;
 }
 
 static int by_low(const void *a, const void *b)
 {
-    const struct area *x = a, *y = b;
+    const struct line_area *x = a, *y = b;
     return (x->low > y->low) - (x->low < y->low);
 }
 
@@ -176,12 +176,12 @@ int pb_lines_open(const struct pb_object *o, struct pb_lines **ret)
     return 0;
 }
 
-static void release(struct kept *k)
+static void release(struct open_object *k)
 {
     pb_line_table_free(k->table);
     pb_unit_done(&k->unit);
     free(k->span);
-    *k = (struct kept){0};
+    *k = (struct open_object){0};
 }
 
 void pb_lines_free(struct pb_lines *l)
@@ -196,21 +196,21 @@ void pb_lines_free(struct pb_lines *l)
 }
 
 struct spans {
-    struct kept *k;
+    struct open_object *k;
     size_t die;
 };
 
 static bool add_span(void *arg, uint64_t low, uint64_t high)
 {
     struct spans *s = arg;
-    struct kept *k = s->k;
+    struct open_object *k = s->k;
     if ((k->nspans & (k->nspans - 1)) == 0) {
-        struct span *more = reallocarray(k->span, k->nspans ? k->nspans * 2 : 1, sizeof(*more));
+        struct line_span *more = reallocarray(k->span, k->nspans ? k->nspans * 2 : 1, sizeof(*more));
         if (!more)
             return true;
         k->span = more;
     }
-    k->span[k->nspans++] = (struct span){low, high, s->die};
+    k->span[k->nspans++] = (struct line_span){low, high, s->die};
     return false;
 }
 
@@ -221,7 +221,7 @@ static bool is_scope(unsigned tag)
            tag == PB_TAG_MODULE;
 }
 
-static void find_spans(struct kept *k)
+static void find_spans(struct open_object *k)
 {
     const struct pb_unit *u = &k->unit;
     const struct pb_abbrev *abbrev;
@@ -242,11 +242,11 @@ static void find_spans(struct kept *k)
     }
 }
 
-static int open_kept(struct pb_lines *l, uint64_t offset, struct kept **ret)
+static int open_kept(struct pb_lines *l, uint64_t offset, struct open_object **ret)
 {
-    struct kept *oldest = &l->kept[0];
+    struct open_object *oldest = &l->kept[0];
     for (unsigned i = 0; i < UNITS_KEPT; i++) {
-        struct kept *k = &l->kept[i];
+        struct open_object *k = &l->kept[i];
         if (k->used && k->unit.offset == offset) {
             k->used = ++l->clock;
             *ret = k;
@@ -368,7 +368,7 @@ static size_t find_chain(const struct pb_unit *u, size_t function, uint64_t addr
     return n;
 }
 
-static const struct span *span_of(struct kept *k, uint64_t addr)
+static const struct line_span *span_of(struct open_object *k, uint64_t addr)
 {
     if (!k->span)
         find_spans(k);
@@ -378,7 +378,7 @@ static const struct span *span_of(struct kept *k, uint64_t addr)
     return NULL;
 }
 
-static void put_place(const struct kept *k, uint64_t file, uint64_t line, struct pb_source_frame *f)
+static void put_place(const struct open_object *k, uint64_t file, uint64_t line, struct pb_source_frame *f)
 {
     f->line = line <= INT32_MAX ? (unsigned)line : 0;
     f->file[0] = '\0';
@@ -386,12 +386,12 @@ static void put_place(const struct kept *k, uint64_t file, uint64_t line, struct
         pb_line_table_file(k->table, file, f->file, sizeof(f->file));
 }
 
-static int find_in_unit(struct pb_lines *l, struct kept *k, uint64_t addr, struct pb_source_frame *ret,
+static int find_in_unit(struct pb_lines *l, struct open_object *k, uint64_t addr, struct pb_source_frame *ret,
                         size_t max)
 {
     struct pb_die chain[PB_NATIVE_INLINE_MAX];
     struct pb_line_row line = {0};
-    const struct span *span = span_of(k, addr);
+    const struct line_span *span = span_of(k, addr);
     if (max > PB_NATIVE_INLINE_MAX)
         max = PB_NATIVE_INLINE_MAX;
     size_t n = span ? find_chain(&k->unit, span->die, addr, chain, max) : 0;
@@ -427,7 +427,7 @@ int pb_lines_find(struct pb_lines *l, uint64_t addr, struct pb_source_frame *ret
     /* Ranges of one object overlap in a hostile file only. */
     if (low == 0 || addr >= l->area[low - 1].high)
         return 0;
-    struct kept *k;
+    struct open_object *k;
     uint64_t given = l->left < WORK_EACH ? l->left : WORK_EACH;
     l->budget = given;
     int n = open_kept(l, l->area[low - 1].unit, &k);

@@ -147,14 +147,14 @@ static void consider(struct pb_answer *a, const struct pb_function *f)
         a->function = *f;
 }
 
-struct scan {
+struct symbol_scan {
     struct pb_answer *answer;
     size_t n;
     bool partial;
     uint64_t filter[FILTER_BITS / 64]; /* pages that are asked for, their low bits */
 };
 
-static bool may_hold(const struct scan *scan, const struct pb_function *f)
+static bool may_hold(const struct symbol_scan *scan, const struct pb_function *f)
 {
     uint64_t first = f->addr >> 12, last = (f->addr + f->size) >> 12;
     if (last - first >= FILTER_BITS)
@@ -181,7 +181,7 @@ static size_t lower_bound(const struct pb_answer *a, size_t n, uint64_t addr)
 
 static void scan_some(void *arg, const Elf64_Sym *sym, size_t n)
 {
-    struct scan *scan = arg;
+    struct symbol_scan *scan = arg;
     for (size_t i = 0; i < n; i++) {
         struct pb_function f = function_of(&sym[i], scan->partial);
         if (!may_hold(scan, &f) || !is_function(&sym[i]))
@@ -241,7 +241,7 @@ int pb_symbols_scan(struct pb_symbols *s, uint64_t *addrs, size_t n)
     int r = add_unknown(s, addrs, unknown);
     if (r < 0)
         return r;
-    struct scan scan = {.answer = s->known, .n = s->nknown, .partial = s->partial};
+    struct symbol_scan scan = {.answer = s->known, .n = s->nknown, .partial = s->partial};
     for (size_t i = 0; i < unknown; i++)
         scan.filter[(addrs[i] >> 12) % FILTER_BITS / 64] |= 1ull << (addrs[i] >> 12) % 64;
     s->passes++;

@@ -23,7 +23,7 @@ enum {
     GUESSES_MAX = 64,       /* frames found without tables in one stack */
 };
 
-struct walk {
+struct unwind_walk {
     struct pb_native *n;
     struct pb_capture *c;
     uint64_t reg[PB_NATIVE_REGS];
@@ -37,7 +37,7 @@ struct walk {
 
 static int read_copy(void *arg, uint64_t addr, void *ret, size_t len)
 {
-    struct walk *w = arg;
+    struct unwind_walk *w = arg;
     for (unsigned i = 0; i < PB_CAPTURE_PARTS; i++) {
         const struct pb_capture_part *p = &w->c->part[i];
         if (addr >= p->addr && addr - p->addr < p->len && len <= p->len - (addr - p->addr)) {
@@ -51,7 +51,7 @@ static int read_copy(void *arg, uint64_t addr, void *ret, size_t len)
 
 /* Memory that was not copied ends the stack; if the process has it, the next capture copies it, from the
  * frame's stack pointer on. */
-static void want_missed(struct walk *w)
+static void want_missed(struct unwind_walk *w)
 {
     uint64_t sp = w->reg[w->n->arch->sp] - LEAF_ROOM;
     const struct pb_map *map = pb_maps_find(&w->n->maps, w->missed);
@@ -60,18 +60,18 @@ static void want_missed(struct walk *w)
     w->c->wanted = sp >= map->start && sp < w->missed ? sp : w->missed;
 }
 
-static int read_word(struct walk *w, uint64_t addr, uint64_t *ret)
+static int read_word(struct unwind_walk *w, uint64_t addr, uint64_t *ret)
 {
     return read_copy(w, addr, ret, sizeof(*ret));
 }
 
-static bool is_known(const struct walk *w, unsigned reg)
+static bool is_known(const struct unwind_walk *w, unsigned reg)
 {
     return w->known >> reg & 1;
 }
 
 /* The address whose rules apply: a call that never returns may be the last instruction of its function. */
-static uint64_t lookup_pc(const struct walk *w)
+static uint64_t lookup_pc(const struct unwind_walk *w)
 {
     return w->exact ? w->pc : w->pc - 1;
 }
@@ -82,7 +82,7 @@ static struct pb_row_slot *slot_of(struct pb_native *n, uint64_t pc)
 }
 
 /* The rules at the walk's pc, cached, also their absence; NULL: there are none. */
-static const struct pb_row_slot *find_row(struct walk *w)
+static const struct pb_row_slot *find_row(struct unwind_walk *w)
 {
     uint64_t pc = lookup_pc(w), start;
     struct pb_row_slot *slot = slot_of(w->n, pc);
@@ -101,7 +101,7 @@ static const struct pb_row_slot *find_row(struct walk *w)
 }
 
 /* The expression is in the file: its length, then its code. */
-static int evaluate(struct walk *w, const struct pb_row_slot *s, int32_t place, const uint64_t *cfa,
+static int evaluate(struct unwind_walk *w, const struct pb_row_slot *s, int32_t place, const uint64_t *cfa,
                     uint64_t *ret)
 {
     unsigned char text[EXPRESSION_MAX];
@@ -117,7 +117,7 @@ static int evaluate(struct walk *w, const struct pb_row_slot *s, int32_t place, 
     return pb_expr_run(c.at, len, &env, cfa, ret);
 }
 
-static int find_cfa(struct walk *w, const struct pb_row_slot *s, uint64_t *ret)
+static int find_cfa(struct unwind_walk *w, const struct pb_row_slot *s, uint64_t *ret)
 {
     if (s->row.cfa_reg == PB_CFA_EXPR)
         return evaluate(w, s, s->row.cfa, NULL, ret);
@@ -128,7 +128,8 @@ static int find_cfa(struct walk *w, const struct pb_row_slot *s, uint64_t *ret)
 }
 
 /* The caller's value of a register. -ENODATA: not known, which is no error until it is needed. */
-static int apply_rule(struct walk *w, const struct pb_row_slot *s, unsigned reg, uint64_t cfa, uint64_t *ret)
+static int apply_rule(struct unwind_walk *w, const struct pb_row_slot *s, unsigned reg, uint64_t cfa,
+                      uint64_t *ret)
 {
     int32_t value = s->row.value[reg];
     uint64_t at;
@@ -157,7 +158,7 @@ static int apply_rule(struct walk *w, const struct pb_row_slot *s, unsigned reg,
     }
 }
 
-static void apply_all(struct walk *w, const struct pb_row_slot *s, uint64_t cfa)
+static void apply_all(struct unwind_walk *w, const struct pb_row_slot *s, uint64_t cfa)
 {
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t reg[PB_NATIVE_REGS], known = 0;
@@ -173,7 +174,7 @@ static void apply_all(struct walk *w, const struct pb_row_slot *s, uint64_t cfa)
     w->known = known;
 }
 
-static void go_to(struct walk *w, uint64_t pc, bool exact)
+static void go_to(struct unwind_walk *w, uint64_t pc, bool exact)
 {
     w->pc = pc;
     w->exact = exact;
@@ -182,7 +183,7 @@ static void go_to(struct walk *w, uint64_t pc, bool exact)
 }
 
 /* 1: at the caller; 0: this was the outermost frame; negative: the rules lead no further. */
-static int step_by_row(struct walk *w, const struct pb_row_slot *s)
+static int step_by_row(struct unwind_walk *w, const struct pb_row_slot *s)
 {
     const struct pb_native_arch *arch = w->n->arch;
     unsigned ra = s->row.ra;
@@ -213,7 +214,7 @@ static int step_by_row(struct walk *w, const struct pb_row_slot *s)
 }
 
 /* True for the code that a signal handler returns to. */
-static bool is_signal_return(struct walk *w, uint64_t pc)
+static bool is_signal_return(struct unwind_walk *w, uint64_t pc)
 {
     unsigned char code[16];
     struct pb_range *r = pb_process_range(w->n, pc);
@@ -224,7 +225,7 @@ static bool is_signal_return(struct walk *w, uint64_t pc)
 
 /* True where a return address follows a call, or was put there by the kernel for a handler. *ret_target: the
  * call's destination, or 0. */
-static bool follows_call(struct walk *w, uint64_t ra, uint64_t *ret_target)
+static bool follows_call(struct unwind_walk *w, uint64_t ra, uint64_t *ret_target)
 {
     unsigned char before[8];
     struct pb_range *r = pb_process_range(w->n, ra - 1);
@@ -239,7 +240,7 @@ static bool follows_call(struct walk *w, uint64_t ra, uint64_t *ret_target)
 }
 
 /* The destination of a call through the PLT, which jumps through a word that the loader has filled in. */
-static uint64_t follow_plt(struct walk *w, uint64_t target)
+static uint64_t follow_plt(struct unwind_walk *w, uint64_t target)
 {
     unsigned char code[16];
     uint64_t slot, to;
@@ -253,7 +254,7 @@ static uint64_t follow_plt(struct walk *w, uint64_t target)
 }
 
 /* True where a call to target can have led to the present pc: no known function starts in between. */
-static bool leads_here(struct walk *w, uint64_t target)
+static bool leads_here(struct unwind_walk *w, uint64_t target)
 {
     const struct pb_function *f;
     uint64_t pc = lookup_pc(w);
@@ -270,7 +271,7 @@ static bool leads_here(struct walk *w, uint64_t target)
 
 /* Uses the return address at `at` as the caller's. Registers saved by the function are lost; the frame
  * pointer is kept if the function was not known to use it. */
-static void use_guess(struct walk *w, uint64_t at, uint64_t ra, unsigned how)
+static void use_guess(struct unwind_walk *w, uint64_t at, uint64_t ra, unsigned how)
 {
     const struct pb_native_arch *arch = w->n->arch;
     w->reg[arch->sp] = at + 8;
@@ -280,7 +281,7 @@ static void use_guess(struct walk *w, uint64_t at, uint64_t ra, unsigned how)
 }
 
 /* Reads the two words at a frame pointer: the caller's frame pointer and a return address. */
-static bool read_frame(struct walk *w, uint64_t fp, uint64_t *ret_next, uint64_t *ret_ra)
+static bool read_frame(struct unwind_walk *w, uint64_t fp, uint64_t *ret_next, uint64_t *ret_ra)
 {
     uint64_t target;
     if (fp % 8 || read_word(w, fp, ret_next) < 0 || read_word(w, fp + 8, ret_ra) < 0)
@@ -291,7 +292,7 @@ static bool read_frame(struct walk *w, uint64_t fp, uint64_t *ret_next, uint64_t
 
 /* Whether the present code uses a frame pointer at all: otherwise the register may point anywhere, also to an
  * old frame. If the function's start is not known, the next frame must be valid too. */
-static bool keeps_frame_pointer(struct walk *w, uint64_t next)
+static bool keeps_frame_pointer(struct unwind_walk *w, uint64_t next)
 {
     unsigned char code[128];
     const struct pb_function *f;
@@ -305,7 +306,7 @@ static bool keeps_frame_pointer(struct walk *w, uint64_t next)
            w->n->arch->sets_frame_pointer(code, len);
 }
 
-static bool step_by_frame_pointer(struct walk *w)
+static bool step_by_frame_pointer(struct unwind_walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t fp = w->reg[arch->fp], next, ra;
@@ -319,7 +320,7 @@ static bool step_by_frame_pointer(struct walk *w)
 }
 
 /* If the return address just found belongs to the frame pointer, the frame pointer advances too. */
-static void step_frame_pointer(struct walk *w, uint64_t at)
+static void step_frame_pointer(struct unwind_walk *w, uint64_t at)
 {
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t next;
@@ -328,7 +329,7 @@ static void step_frame_pointer(struct walk *w, uint64_t at)
 }
 
 /* sure: only a direct call that leads to the present function counts. */
-static bool step_by_scan(struct walk *w, bool sure)
+static bool step_by_scan(struct unwind_walk *w, bool sure)
 {
     uint64_t sp = w->reg[w->n->arch->sp] & ~7ull;
     for (unsigned i = 0; i < SCAN_WORDS; i++) {
@@ -346,7 +347,7 @@ static bool step_by_scan(struct walk *w, bool sure)
 
 /* A call to an invalid address has only pushed its return address; on other processors it is in the link
  * register. */
-static bool step_out_of_bad_call(struct walk *w)
+static bool step_out_of_bad_call(struct unwind_walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t ra, target, sp = w->reg[arch->sp];
@@ -369,7 +370,7 @@ static bool step_out_of_bad_call(struct walk *w)
 }
 
 /* Out of a signal handler, where the C library's return code has no rules. */
-static bool step_by_context(struct walk *w)
+static bool step_by_context(struct unwind_walk *w)
 {
     const struct pb_native_arch *arch = w->n->arch;
     uint64_t reg[PB_NATIVE_REGS];
@@ -385,7 +386,7 @@ static bool step_by_context(struct walk *w)
     return true;
 }
 
-static bool step_by_guess(struct walk *w)
+static bool step_by_guess(struct unwind_walk *w)
 {
     if (step_out_of_bad_call(w))
         return true;
@@ -395,7 +396,7 @@ static bool step_by_guess(struct walk *w)
 }
 
 /* True in the outermost function of every stack, in a C library without unwind tables. */
-static bool is_outermost(struct walk *w)
+static bool is_outermost(struct unwind_walk *w)
 {
     static const char *const outermost[] = {"_start", "_dlstart", "__clone", "clone", "clone3", "__clone3"};
     const struct pb_function *f;
@@ -412,7 +413,7 @@ static bool is_outermost(struct walk *w)
 }
 
 /* 1: at the caller; 0: complete; negative: there are more frames, which cannot be found. */
-static int step_to_caller(struct walk *w, unsigned *flags)
+static int step_to_caller(struct unwind_walk *w, unsigned *flags)
 {
     const struct pb_row_slot *s = find_row(w);
     int r = -ENOENT;
@@ -447,7 +448,7 @@ static bool prepare(struct pb_native *n)
 size_t pb_native_unwind(struct pb_native *n, struct pb_capture *c, struct pb_native_pc *pcs, size_t max,
                         unsigned *ret_flags)
 {
-    struct walk w = {.n = n, .c = c, .known = c->known, .pc = c->pc, .exact = true};
+    struct unwind_walk w = {.n = n, .c = c, .known = c->known, .pc = c->pc, .exact = true};
     unsigned all = 0;
     size_t count = 0;
     memcpy(w.reg, c->reg, sizeof(w.reg));

@@ -23,7 +23,7 @@
 
 enum { TAKEN = 1, NOT_THERE, UNREADABLE, TOO_DEEP };
 
-struct slot {
+struct glance_slot {
     uint64_t addr, code; /* code 0: it could not be read */
     uint8_t frame[FRAME_COPY];
     uint8_t head[CODE_HEAD_MAX];
@@ -37,7 +37,7 @@ struct area {
     uint8_t gil_pointer[8];
     uint8_t gil[GIL_COPY];
     uint8_t cframe[2][CFRAME_LEN];
-    struct slot slots[DEPTH];
+    struct glance_slot slots[DEPTH];
     uint8_t chunk[CHUNK_COPY];
 };
 
@@ -178,8 +178,8 @@ static void put_head(struct writer *w, const struct pb_py_layout *l)
 static void put_frames(struct writer *w, const struct pb_py *py)
 {
     const struct pb_py_layout *l = &py->layout;
-    int frame = offsetof(struct slot, frame), head = offsetof(struct slot, head),
-        code = offsetof(struct slot, code);
+    int frame = offsetof(struct glance_slot, frame), head = offsetof(struct glance_slot, head),
+        code = offsetof(struct glance_slot, code);
 
     PUT(w, PB_BPF_SET(8, 0));
     PUT(w, PB_BPF_MOVE(9, 6));
@@ -187,7 +187,7 @@ static void put_frames(struct writer *w, const struct pb_py *py)
     size_t loop = w->n, outermost = put_jump_if_zero(w, 7);
     PUT(w, PB_BPF_IF_LE(8, DEPTH - 1, 2));
     put_answer(w, TOO_DEEP);
-    PUT(w, PB_BPF_STORE(9, offsetof(struct slot, addr), 7));
+    PUT(w, PB_BPF_STORE(9, offsetof(struct glance_slot, addr), 7));
     PUT(w, PB_BPF_MOVE(1, 9));
     PUT(w, PB_BPF_ADD(1, frame));
     PUT(w, PB_BPF_SET(2, py->frame_len));
@@ -207,7 +207,7 @@ static void put_frames(struct writer *w, const struct pb_py *py)
     PUT(w, PB_BPF_SET(3, 0));
     PUT(w, PB_BPF_STORE(9, code, 3));
     PUT(w, PB_BPF_LOAD(7, 9, frame + (int)l->frame.back));
-    PUT(w, PB_BPF_ADD(9, sizeof(struct slot)));
+    PUT(w, PB_BPF_ADD(9, sizeof(struct glance_slot)));
     PUT(w, PB_BPF_ADD(8, 1));
     PUT(w, PB_BPF_JUMP((int)loop - (int)w->n - 1));
     land(w, outermost);
@@ -254,7 +254,7 @@ static ssize_t read_slots(struct pb_py_glance *g, uint64_t addr, void *buf, size
     size_t n = a->n < DEPTH ? (size_t)a->n : DEPTH, have;
 
     for (size_t k = 0; k < n; k++) {
-        const struct slot *s = &a->slots[(g->hint + k) % n];
+        const struct glance_slot *s = &a->slots[(g->hint + k) % n];
         if ((have = bytes_within(addr, s->addr, g->py->frame_len)))
             return copy_overlap(addr, s->addr, s->frame, have, buf, len);
         if ((have = bytes_within(addr, s->code, g->py->code_len))) {

@@ -67,14 +67,14 @@ static int ask_symbols(struct pb_py *py, const struct pb_map *map, struct place 
 }
 
 /* A symbol that is searched for in a file. Several names may share their end in the table of names. */
-struct wanted {
+struct wanted_symbols {
     const char *name;
     uint32_t spelled[SPELLINGS];
     unsigned n;
     uint64_t addr; /* 0: not found */
 };
 
-static void find_spellings(const char *names, size_t len, struct wanted *w)
+static void find_spellings(const char *names, size_t len, struct wanted_symbols *w)
 {
     size_t size = strlen(w->name) + 1;
 
@@ -86,7 +86,7 @@ static void find_spellings(const char *names, size_t len, struct wanted *w)
     }
 }
 
-static void compare_symbols(const Elf64_Sym *sym, size_t nsym, struct wanted *wanted, size_t nwanted)
+static void compare_symbols(const Elf64_Sym *sym, size_t nsym, struct wanted_symbols *wanted, size_t nwanted)
 {
     for (size_t i = 0; i < nsym; i++) {
         if (sym[i].st_shndx == SHN_UNDEF || ELF64_ST_TYPE(sym[i].st_info) != STT_OBJECT)
@@ -99,7 +99,8 @@ static void compare_symbols(const Elf64_Sym *sym, size_t nsym, struct wanted *wa
 }
 
 /* Goes through .symtab once; addresses of symbols not found stay 0. */
-static void search_symbols(const struct pb_object *o, struct wanted *wanted, size_t nwanted, int64_t *left)
+static void search_symbols(const struct pb_object *o, struct wanted_symbols *wanted, size_t nwanted,
+                           int64_t *left)
 {
     struct pb_section table, strings;
 
@@ -147,10 +148,10 @@ static int ask_file(struct pb_py *py, const struct pb_map *map, bool program, in
                     struct place *ret)
 {
     _cleanup_(pb_object_done) struct pb_object o = {.fd = -1};
-    struct wanted wanted[] = {{.name = "_PyRuntime"},
-                              {.name = "interp_head"},
-                              {.name = "_PyThreadState_Current"},
-                              {.name = "Py_Version"}};
+    struct wanted_symbols wanted[] = {{.name = "_PyRuntime"},
+                                      {.name = "interp_head"},
+                                      {.name = "_PyThreadState_Current"},
+                                      {.name = "Py_Version"}};
     struct pb_section runtime;
 
     int r = open_file(py, map, program, &o);

@@ -64,7 +64,7 @@ static int measure_structures(struct pb_py *py)
 static int make_room(struct pb_py *py, struct pb_err *err)
 {
     if (measure_structures(py) < 0)
-        return pb_fail(err, -EBADMSG, "its CPython tells offsets that cannot be");
+        return pb_fail(err, -EBADMSG, "its CPython stores impossible offsets");
     pb_py_redact(py, pb_setting_info[PB_SET_REDACT].fallback);
     py->budget = (struct budget){.names = NAMES_MAX, .tables = TABLES_MAX};
     py->guesses = calloc(GUESSES, sizeof(*py->guesses));

@@ -25,26 +25,26 @@ enum {
 
 #define FIRST_THAT_TELLS 0x030d
 
-struct candidate {
+struct runtime_candidate {
     uint64_t at;     /* of the variable */
     uint64_t interp; /* what it points at */
     uint64_t tstate;
     uint32_t head; /* where in the interpreter that is */
 };
 
-struct scan {
+struct runtime_scan {
     struct pb_py *py;
     const struct pb_maps *maps;
     uint32_t heads[HEADS];
     size_t nheads;
-    struct candidate batch[BATCH];
+    struct runtime_candidate batch[BATCH];
     size_t n;
     struct place found;
     size_t chain; /* how many interpreters it leads to; 0: nothing was found */
     bool sure;
 };
 
-static bool is_data(const struct scan *s, uint64_t addr)
+static bool is_data(const struct runtime_scan *s, uint64_t addr)
 {
     if (!addr || addr % 8)
         return false;
@@ -52,7 +52,7 @@ static bool is_data(const struct scan *s, uint64_t addr)
     return map && map->prot & PROT_WRITE;
 }
 
-static void list_heads(struct scan *s)
+static void list_heads(struct runtime_scan *s)
 {
     for (size_t i = 0; pb_py_layouts[i].version < FIRST_THAT_TELLS; i++) {
         uint32_t head = pb_py_layouts[i].interp.tstate_head;
@@ -101,7 +101,7 @@ static bool is_in_runtime(struct pb_py *py, uint64_t at)
 
 /* Before 3.7 other variables point at the main interpreter too: the one that leads to most interpreters is
  * the list. */
-static void judge_candidate(struct scan *s, const struct candidate *c)
+static void judge_candidate(struct runtime_scan *s, const struct runtime_candidate *c)
 {
     struct pb_py *py = s->py;
 
@@ -127,11 +127,11 @@ static void judge_candidate(struct scan *s, const struct candidate *c)
     }
 }
 
-static void judge_batch(struct scan *s)
+static void judge_batch(struct runtime_scan *s)
 {
     uint8_t interps[BATCH][INTERP_LEN];
     uint64_t back[BATCH];
-    struct candidate likely[BATCH];
+    struct runtime_candidate likely[BATCH];
     struct pb_piece pieces[BATCH];
     size_t n = 0;
 
@@ -142,7 +142,8 @@ static void judge_batch(struct scan *s)
         for (size_t k = 0; k < s->nheads && n < BATCH; k++) {
             uint64_t tstate = u64_at(interps[i], s->heads[k]);
             if (tstate != s->batch[i].interp && is_data(s, tstate))
-                likely[n++] = (struct candidate){s->batch[i].at, s->batch[i].interp, tstate, s->heads[k]};
+                likely[n++] =
+                    (struct runtime_candidate){s->batch[i].at, s->batch[i].interp, tstate, s->heads[k]};
         }
     /* In all versions without stored offsets, a thread has its interpreter at the same offset. */
     for (size_t i = 0; i < n; i++)
@@ -154,7 +155,7 @@ static void judge_batch(struct scan *s)
     s->n = 0;
 }
 
-static void check_word(struct scan *s, uint64_t addr, uint64_t word)
+static void check_word(struct runtime_scan *s, uint64_t addr, uint64_t word)
 {
     uint8_t offsets[PB_PY_OFFSETS_SIZE];
     struct pb_py_layout layout;
@@ -171,14 +172,14 @@ static void check_word(struct scan *s, uint64_t addr, uint64_t word)
             s->sure = r == 0;
         }
     } else if (is_data(s, word)) {
-        s->batch[s->n++] = (struct candidate){.at = addr, .interp = word};
+        s->batch[s->n++] = (struct runtime_candidate){.at = addr, .interp = word};
         /* Each may give several candidates. */
         if (s->n == BATCH / HEADS)
             judge_batch(s);
     }
 }
 
-static void scan_region(struct scan *s, uint64_t from, uint64_t len, uint64_t *words)
+static void scan_region(struct runtime_scan *s, uint64_t from, uint64_t len, uint64_t *words)
 {
     for (uint64_t at = 0; at < len && !s->sure; at += AT_ONCE) {
         size_t some = len - at < AT_ONCE ? (size_t)(len - at) : AT_ONCE;
@@ -194,7 +195,7 @@ static void scan_region(struct scan *s, uint64_t from, uint64_t len, uint64_t *w
 
 int pb_py_place_by_scan(struct pb_py *py, const struct pb_maps *maps, struct place *ret)
 {
-    _cleanup_free_ struct scan *s = calloc(1, sizeof(*s));
+    _cleanup_free_ struct runtime_scan *s = calloc(1, sizeof(*s));
     _cleanup_free_ uint64_t *words = malloc(AT_ONCE);
     uint64_t left = SCAN_MAX;
     bool after = false; /* the mapping before belongs to an object: the next one is its .bss */

@@ -28,7 +28,7 @@ struct block {
     const uint8_t *at;
 };
 
-struct walk {
+struct stack_walk {
     struct pb_py *py;
     struct guess *guess;
     struct pb_py_stack *stack;
@@ -82,7 +82,7 @@ static size_t cframe_len(const struct pb_py *py)
 }
 
 /* Fetches the thread state, and with it the guess. Only the former must succeed. */
-static int fetch_state(struct walk *w)
+static int fetch_state(struct stack_walk *w)
 {
     struct pb_py *py = w->py;
     struct guess *g = w->guess;
@@ -118,7 +118,7 @@ static int fetch_state(struct walk *w)
 }
 
 /* Fetches the newest chunk up to its top, unless the guess did. */
-static int fetch_chunk(struct walk *w)
+static int fetch_chunk(struct stack_walk *w)
 {
     struct pb_py *py = w->py;
     const struct pb_py_layout *l = &py->layout;
@@ -157,7 +157,7 @@ static bool holds(const struct block *b, uint64_t addr, size_t len)
 }
 
 /* Steps to the next older chunk if the frame is on it. */
-static bool step_to_older(struct walk *w, uint64_t addr)
+static bool step_to_older(struct stack_walk *w, uint64_t addr)
 {
     struct pb_py *py = w->py;
     uint8_t head[32];
@@ -177,7 +177,7 @@ static bool step_to_older(struct walk *w, uint64_t addr)
     return true;
 }
 
-static const uint8_t *find_prefetched(struct walk *w, uint64_t addr)
+static const uint8_t *find_prefetched(struct stack_walk *w, uint64_t addr)
 {
     for (size_t k = 0; k < w->prefetched; k++) {
         size_t i = (w->hint + k) % w->prefetched;
@@ -190,7 +190,7 @@ static const uint8_t *find_prefetched(struct walk *w, uint64_t addr)
 }
 
 /* The bytes of a frame, in one of the copies or, read now, in tmp. NULL: it cannot be read. */
-static const uint8_t *frame_at(struct walk *w, uint64_t addr, uint8_t *tmp)
+static const uint8_t *frame_at(struct stack_walk *w, uint64_t addr, uint8_t *tmp)
 {
     size_t len = w->py->frame_len;
 
@@ -212,7 +212,7 @@ static const uint8_t *frame_at(struct walk *w, uint64_t addr, uint8_t *tmp)
     return pb_source_read(w->py->source, addr, tmp, len) < 0 ? NULL : tmp;
 }
 
-static int push_frame(struct walk *w, uint64_t addr, uint64_t code, int32_t at, unsigned flags)
+static int push_frame(struct stack_walk *w, uint64_t addr, uint64_t code, int32_t at, unsigned flags)
 {
     struct pb_py_stack *s = w->stack;
     struct pb_py *py = w->py;
@@ -242,7 +242,7 @@ static int push_frame(struct walk *w, uint64_t addr, uint64_t code, int32_t at, 
     return 0;
 }
 
-static int push_heap(struct walk *w, uint64_t addr, const uint8_t *frame)
+static int push_heap(struct stack_walk *w, uint64_t addr, const uint8_t *frame)
 {
     const struct pb_py_layout *l = &w->py->layout;
     int32_t at = (int32_t)u32_at(frame, l->frame.instr);
@@ -256,14 +256,14 @@ static int push_heap(struct walk *w, uint64_t addr, const uint8_t *frame)
 
 /* An entry from C is between the last frame and `back`: the innermost entry is compared with the C stack's
  * own record. */
-static void note_entry(struct walk *w, uint64_t back)
+static void note_entry(struct stack_walk *w, uint64_t back)
 {
     if (!w->entry_seen)
         w->entry_back = back;
     w->entry_seen = true;
 }
 
-static int push_chunked(struct walk *w, uint64_t addr, const uint8_t *frame)
+static int push_chunked(struct stack_walk *w, uint64_t addr, const uint8_t *frame)
 {
     const struct pb_py_layout *l = &w->py->layout;
     uint64_t code = untag(w->py, u64_at(frame, l->frame.code)), back = u64_at(frame, l->frame.back);
@@ -294,7 +294,7 @@ static int push_chunked(struct walk *w, uint64_t addr, const uint8_t *frame)
     return push_frame(w, addr, code, at < 0 ? NO_FRAME_AT : (int32_t)at, entry ? PB_PY_ENTRY : 0);
 }
 
-static int walk_frames(struct walk *w, uint64_t addr)
+static int walk_frames(struct stack_walk *w, uint64_t addr)
 {
     const struct pb_py_layout *l = &w->py->layout;
     uint8_t tmp[FRAME_MAX];
@@ -325,7 +325,7 @@ static int walk_frames(struct walk *w, uint64_t addr)
 
 /* 3.11 and 3.12 keep the current frame in a struct on the C stack, one per entry, which is linked before it
  * is filled: its frame must return to that of the struct before. */
-static int find_head(struct walk *w, uint64_t *ret_head, uint64_t *ret_before)
+static int find_head(struct stack_walk *w, uint64_t *ret_head, uint64_t *ret_before)
 {
     struct pb_py *py = w->py;
     const struct pb_py_layout *l = &py->layout;
@@ -375,7 +375,7 @@ static void drop_hidden(struct pb_py_stack *s)
     s->n = kept;
 }
 
-static int check_codes(struct walk *w)
+static int check_codes(struct stack_walk *w)
 {
     const struct pb_py_layout *l = &w->py->layout;
     struct pb_py_stack *s = w->stack;
@@ -398,7 +398,7 @@ static int check_codes(struct walk *w)
 int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_stack *stack)
 {
     const struct pb_py_layout *l = &py->layout;
-    struct walk w = {.py = py, .stack = stack, .guess = guess_of(py, t), .tstate_at = t->tstate};
+    struct stack_walk w = {.py = py, .stack = stack, .guess = guess_of(py, t), .tstate_at = t->tstate};
     uint64_t head = 0, before = 0;
 
     stack->n = 0;

@@ -13,20 +13,20 @@
 #define SURROGATES   0xd800
 #define SURROGATES_N 0x800
 
-struct head {
+struct string_head {
     uint64_t length;
     unsigned width;   /* bytes a character */
     uint64_t data_at; /* offset of its text in the object; 0: at `data` */
     uint64_t data;
 };
 
-static int parse_head(const struct pb_py *py, const uint8_t *object, size_t have, struct head *ret)
+static int parse_head(const struct pb_py *py, const uint8_t *object, size_t have, struct string_head *ret)
 {
     const struct pb_py_layout *l = &py->layout;
     if (have < l->unicode.compact_size + 8 || l->unicode.state + 4 > have || l->unicode.length + 8 > have)
         return -EBADMSG;
     uint32_t state = u32_at(object, l->unicode.state) >> l->kind_shift;
-    struct head h = {.length = u64_at(object, l->unicode.length), .width = state & 7};
+    struct string_head h = {.length = u64_at(object, l->unicode.length), .width = state & 7};
     bool compact = state >> 3 & 1, ascii = state >> 4 & 1;
 
     if ((h.width != 1 && h.width != 2 && h.width != 4) || h.length > INT64_MAX / 8)
@@ -95,7 +95,7 @@ int pb_py_text_of(struct pb_py *py, uint64_t addr, const uint8_t *object, size_t
 {
     _cleanup_free_ uint8_t *more = NULL;
     const uint8_t *data = object;
-    struct head h;
+    struct string_head h;
     size_t len;
 
     int r = parse_head(py, object, have, &h);

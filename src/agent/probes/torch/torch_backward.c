@@ -27,7 +27,7 @@
 #define THREADS   16 /* of autograd, one a GPU */
 
 /* A call of a module in the forward pass, in the order in which they ended: inner ones come first. */
-static struct span {
+static struct backward_span {
     uint64_t entry, exit;
     uint32_t name, parent;
     unsigned depth;
@@ -73,12 +73,12 @@ void pb_torch_backward_span(uint32_t place, uint64_t entry, int32_t tid)
         lost_spans++;
         return;
     }
-    spans[nspans++] = (struct span){.entry = entry,
-                                    .exit = exit,
-                                    .name = p->name,
-                                    .parent = p->parent,
-                                    .depth = p->depth + 1u,
-                                    .tid = tid};
+    spans[nspans++] = (struct backward_span){.entry = entry,
+                                             .exit = exit,
+                                             .name = p->name,
+                                             .parent = p->parent,
+                                             .depth = p->depth + 1u,
+                                             .tid = tid};
 }
 
 /* --- marks ----------------------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ void pb_torch_backward_forget(void)
 /* --- rows ------------------------------------------------------------------------------------------ */
 
 /* The innermost call whose nodes include that number. Exits only grow from one to the next. */
-static struct span *find_span(uint64_t number)
+static struct backward_span *find_span(uint64_t number)
 {
     uint32_t low = 0, high = nspans;
 
@@ -195,7 +195,7 @@ static void write_spans(void)
     int64_t inner[LEVELS + 1] = {0}, first[LEVELS + 1] = {0};
 
     for (uint32_t i = 0; i < nspans; i++) {
-        struct span *s = &spans[i];
+        struct backward_span *s = &spans[i];
         unsigned depth = s->depth < LEVELS ? s->depth : LEVELS - 1;
         int64_t took = s->own + inner[depth + 1];
         if (first[depth + 1] && (!s->begun || first[depth + 1] < s->begun))
@@ -288,7 +288,7 @@ void pb_torch_backward_end(void)
         take_out_inner(n);
     for (uint32_t i = 0; i < n; i++) {
         int64_t ended = __atomic_load_n(&nodes[i].ended, __ATOMIC_ACQUIRE);
-        struct span *s = ended > nodes[i].begun ? find_span(nodes[i].number) : NULL;
+        struct backward_span *s = ended > nodes[i].begun ? find_span(nodes[i].number) : NULL;
         if (!s)
             continue; /* of no module: a loss, or the sum of a gradient */
         s->own += ended - nodes[i].begun - nodes[i].inner;

@@ -20,25 +20,25 @@
 #define ROW_NS         INT64_C(2000000000)
 #define OCCASION_SHARE 2000
 
-struct ring {
+struct cost_ring {
     int64_t at[RING];
     uint32_t n;
 };
 
 static struct {
-    struct ring calls, full, bare; /* ns: of our code per call, of steps with rows, of steps without */
+    struct cost_ring calls, full, bare; /* ns: of our code per call, of steps with rows, of steps without */
     uint64_t full_steps, bare_steps, rows;
     double step_calls; /* rows of a step, smoothed */
     int64_t next_row;
 } cost;
 
-static void add(struct ring *r, int64_t value)
+static void add(struct cost_ring *r, int64_t value)
 {
     r->at[r->n++ % RING] = value;
 }
 
 /* 0: no values yet. */
-static int64_t median(const struct ring *r)
+static int64_t median(const struct cost_ring *r)
 {
     int64_t sorted[RING];
     uint32_t n = r->n < RING ? r->n : RING;

@@ -98,14 +98,14 @@ int pb_torch_flight_is_none(void)
 
 /* --- finding the recorder --------------------------------------------------------------------------- */
 
-struct library {
+struct flight_library {
     char name[LIBRARY_BYTES];
     uint64_t at;
 };
 
 static int is_library(struct dl_phdr_info *info, size_t size, void *ret)
 {
-    struct library *library = ret;
+    struct flight_library *library = ret;
     (void)size;
 
     if (!info->dlpi_name || !strstr(info->dlpi_name, "libtorch_cuda.so"))
@@ -134,7 +134,7 @@ static void give_up(const char *why)
 
 static void begin_search(void)
 {
-    struct library library = {.name = ""};
+    struct flight_library library = {.name = ""};
 
     if (!pb_fork_gate_each_object(is_library, &library)) {
         give_up("libtorch_cuda.so is not loaded");

@@ -37,7 +37,7 @@ struct known_module {
     uint8_t walked;               /* its whole tree has names */
 };
 
-struct text {
+struct name_text {
     uint32_t at, length, next;
 };
 
@@ -47,7 +47,7 @@ struct text {
 struct memory {
     struct known_module modules[MODULES]; /* from 1 */
     uint32_t index[SLOTS];                /* of modules, hashed by their address; 0: free */
-    struct text texts[TEXTS];
+    struct name_text texts[TEXTS];
     struct pb_torch_place places[PLACES];
     uint32_t text_lists[TEXTS], place_lists[PLACES];
     char bytes[TEXT_BYTES];
@@ -95,7 +95,7 @@ static uint32_t intern(const char *bytes, size_t length)
         return 0;
     uint32_t made = ++ntexts;
     memcpy(memory->bytes + nbytes, bytes, length);
-    memory->texts[made] = (struct text){.at = nbytes, .length = (uint32_t)length, .next = *list};
+    memory->texts[made] = (struct name_text){.at = nbytes, .length = (uint32_t)length, .next = *list};
     nbytes += (uint32_t)length;
     *list = made;
     return made;

@@ -1,5 +1,5 @@
-/* members: see members.h. */
-#include "engine/worker/members.h"
+/* enum_members: see enum_members.h. */
+#include "engine/worker/enum_members.h"
 
 #include "base/hash.h"
 #include "engine/worker/duck.h"
@@ -10,18 +10,18 @@
 
 enum { FIRST_ROOM = 256 };
 
-void pb_members_clear(struct pb_members *m)
+void pb_enum_members_clear(struct pb_enum_members *m)
 {
     if (m->n)
         memset(m->hash, 0, (size_t)m->room * 2 * sizeof(*m->hash));
     m->n = 0;
 }
 
-void pb_members_done(struct pb_members *m)
+void pb_enum_members_done(struct pb_enum_members *m)
 {
     free(m->at);
     free(m->hash);
-    *m = (struct pb_members){0};
+    *m = (struct pb_enum_members){0};
 }
 
 static uint32_t hash_of(const char *data, uint32_t length)
@@ -31,20 +31,20 @@ static uint32_t hash_of(const char *data, uint32_t length)
 }
 
 /* The slot of the string, used or free, in a hash table that is at most half full. */
-static uint32_t *find_slot(const struct pb_members *m, const char *data, uint32_t length)
+static uint32_t *find_slot(const struct pb_enum_members *m, const char *data, uint32_t length)
 {
     for (uint32_t slot = hash_of(data, length);; slot++) {
         uint32_t *place = &m->hash[slot & (m->room * 2 - 1)];
-        const struct pb_member *have = *place ? &m->at[*place - 1] : NULL;
+        const struct pb_enum_member *have = *place ? &m->at[*place - 1] : NULL;
         if (!have || (have->length == length && memcmp(have->data, data, length) == 0))
             return place;
     }
 }
 
-static int grow_table(struct pb_members *m)
+static int grow_table(struct pb_enum_members *m)
 {
     uint32_t room = m->room ? m->room * 4 : FIRST_ROOM;
-    struct pb_member *at = realloc(m->at, room * sizeof(*at));
+    struct pb_enum_member *at = realloc(m->at, room * sizeof(*at));
     uint32_t *hash = calloc((size_t)room * 2, sizeof(*hash));
 
     if (at)
@@ -61,7 +61,7 @@ static int grow_table(struct pb_members *m)
     return 0;
 }
 
-int pb_members_place(struct pb_members *m, const struct pb_text *text, uint32_t *ret)
+int pb_enum_members_place(struct pb_enum_members *m, const struct pb_text *text, uint32_t *ret)
 {
     if (!text->utf8 || memchr(text->data, 0, text->length))
         return -E2BIG;
@@ -71,7 +71,7 @@ int pb_members_place(struct pb_members *m, const struct pb_text *text, uint32_t 
     if (*place == 0) {
         if (m->n == PB_MAX_MEMBERS)
             return -E2BIG;
-        m->at[m->n] = (struct pb_member){.data = text->data, .length = text->length, .order = m->n};
+        m->at[m->n] = (struct pb_enum_member){.data = text->data, .length = text->length, .order = m->n};
         *place = ++m->n;
     }
     *ret = *place - 1;
@@ -80,12 +80,12 @@ int pb_members_place(struct pb_members *m, const struct pb_text *text, uint32_t 
 
 static int by_bytes(const void *a, const void *b)
 {
-    const struct pb_member *x = a, *y = b;
+    const struct pb_enum_member *x = a, *y = b;
     int r = memcmp(x->data, y->data, x->length < y->length ? x->length : y->length);
     return r ? r : (x->length > y->length) - (x->length < y->length);
 }
 
-int pb_members_make_type(struct pb_members *m, struct pb_cat_enum *ret, uint32_t *to)
+int pb_enum_members_make_type(struct pb_enum_members *m, struct pb_cat_enum *ret, uint32_t *to)
 {
     char **names = calloc(m->n, sizeof(*names));
     int r = names ? 0 : -ENOMEM;

@@ -1,0 +1,63 @@
+"""A name stands for one thing, and says which: types of src/ and externs are defined once, and no extern, type or file
+has a riddle for a name."""
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from source import files, text
+from test_unused import definitions
+
+TYPE = re.compile(r"^(?:static )?(?:struct|enum|union) (\w+) \{", re.M)
+# One of a folder of these is built, for the machine.
+ALTERNATIVES = "src/inject/arch/"
+# Participles and pictures in place of what a thing is.
+RIDDLES = {"told", "said", "kept", "heard", "errand", "apart", "knock", "deal"}
+# Names of code that a later change of their rooms takes along.
+RIDDLES_LEFT = {
+    "pb_said", "pb_said_all", "pb_said_ask", "pb_said_done", "pb_said_limit", "pb_said_put", "pb_said_put_ranks",
+    "pb_said_tell", "said.h", "kept.c", "pb_kept_link", "pb_link_is_told_by_environment", "pb_stacks_put_apart",
+    "put_apart",
+}
+PROGRAMS = {"main"}
+
+
+def types(sources):
+    found = defaultdict(list)
+    for path, content in sources:
+        if not str(path).startswith(ALTERNATIVES):
+            for name in TYPE.findall(content):
+                found[name].append(str(path))
+    return found
+
+
+def of_src():
+    return [(path, text(path)) for path in files("src/*.c", "src/*.h")]
+
+
+def riddles(names):
+    return {name for name in names if set(re.split(r"[_.]", name)) & RIDDLES}
+
+
+def test_a_type_is_defined_once():
+    found = types(of_src())
+    assert len(found) > 500
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_a_type_of_two_files_is_noticed():
+    found = types([(Path("src/a.c"), "struct walk {\n"), (Path("src/b.c"), "enum walk {\n")])
+    assert found == {"walk": ["src/a.c", "src/b.c"]}
+
+
+def test_an_extern_is_one_function():
+    places = defaultdict(set)
+    for name, path in definitions():
+        places[name].add(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1 and name not in PROGRAMS} == {}
+
+
+def test_no_name_is_a_riddle():
+    externs = {name for name, _ in definitions()}
+    named = externs | set(types(of_src())) | {path.name for path in files("src/*.c", "src/*.h")}
+    assert riddles(named) <= RIDDLES_LEFT
+    assert riddles({"pb_said_ask", "kept.c", "pb_skipped", "deal"}) == {"pb_said_ask", "kept.c", "deal"}
