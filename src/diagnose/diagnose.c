@@ -39,10 +39,12 @@ static unsigned left_to_wait(const struct pb_diag_job *job)
         /* Those of a job that ends go one after the other. */
         if (e->kind == PB_END_DEAD && job->processes[e->process].state == 'X')
             return PATIENCE_MS;
+        const struct pb_diag_thread *own = e->thread == PB_NOBODY ? NULL : &job->threads[e->thread];
+        bool in_loop = e->kind == PB_END_BLOCKED && own && own->in_event_loop && !own->moved;
         if ((e->kind != PB_END_RUNS && e->kind != PB_END_BLOCKED && e->kind != PB_END_TOGETHER) || e->moved ||
-            !e->nblocked)
+            (!e->nblocked && !in_loop))
             continue;
-        double least = PATIENCE_MS;
+        double least = in_loop ? own->still * 1e3 : PATIENCE_MS;
         for (size_t k = 0; k < e->nblocked; k++)
             if (job->threads[e->blocked[k]].still * 1e3 < least)
                 least = job->threads[e->blocked[k]].still * 1e3;

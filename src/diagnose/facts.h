@@ -40,6 +40,7 @@ struct pb_diag_thread {
     char signature[256];         /* of a collective: sizes, types and roots of its arguments */
     int peer;                    /* of a send or receive: the other rank; -1: none, or unknown */
     bool leaving;                /* it is on its way out of the program */
+    bool in_event_loop;          /* its own code is called by an event loop, which stands still meanwhile */
     const struct pb_shown_thread *shown;
 };
 
@@ -94,6 +95,7 @@ struct pb_diag_end {
 struct pb_diag_job {
     char name[96];     /* of its program */
     pid_t launcher;    /* 0: none */
+    int port;          /* of its store; 0: unknown */
     int world;         /* ranks that it should have; 0: unknown */
     bool ranks;        /* it has ranks; else it is one process */
     double between;    /* seconds between the looks */
@@ -112,6 +114,9 @@ struct pb_diag_job {
 
 /* Drops what the looks have shown; the processes stay. */
 void pb_diag_job_forget(struct pb_diag_job *job);
+
+/* Whether a variable of one of its frames is, or names, the object at that address. */
+bool pb_diag_has_object(const struct pb_diag_thread *t, uint64_t object);
 
 const char *pb_diag_end_name(enum pb_diag_end_kind kind);
 

@@ -63,8 +63,22 @@ static size_t find_thread(const struct pb_diag_job *job, size_t process, pid_t t
     return PB_NOBODY;
 }
 
+/* What a program of another kind does is not read: that its rank waits for it is the end, unless it is
+ * stopped or gone. */
+static bool tells(const struct pb_diag_job *job, size_t process)
+{
+    const struct pb_diag_process *p = &job->processes[process];
+
+    for (size_t i = p->first; i < p->first + p->n; i++)
+        if (job->threads[i].python)
+            return true;
+    return is_gone(p) || p->state == 'T' || p->state == 't';
+}
+
 static int to_process(struct pb_diag_job *job, size_t from, size_t process, bool guessed)
 {
+    if (!tells(job, process))
+        return 0;
     return add_edge(job, (struct pb_diag_edge){from, main_of(job, process), process, guessed});
 }
 
@@ -122,6 +136,44 @@ static int follow_collective(struct pb_diag_job *job, size_t from)
     return r;
 }
 
+static int follow_holder(struct pb_diag_job *job, size_t from)
+{
+    const struct pb_wait *w = &job->threads[from].wait;
+    size_t process = find_process(job, w->holder_pid);
+    size_t own = job->threads[from].process;
+
+    if (process == PB_NOBODY || (process == own && !w->holder_tid) || !tells(job, process))
+        return 0;
+    size_t to = w->holder_tid ? find_thread(job, process, w->holder_tid) : main_of(job, process);
+    return add_edge(job, (struct pb_diag_edge){from, to, process, false});
+}
+
+/* A lock whose holder is unknown: likely the only other thread with the lock in a variable of a frame; and
+ * where no other Python thread exists, the thread waits for itself. */
+static int follow_lock(struct pb_diag_job *job, size_t from)
+{
+    const struct pb_diag_thread *t = &job->threads[from];
+    const struct pb_diag_process *p = &job->processes[t->process];
+    size_t found = PB_NOBODY, others = 0, suspects = 0;
+
+    if (t->wait.holder_tid || t->wait.kind != PB_WAIT_PYTHON_LOCK)
+        return follow_holder(job, from);
+    for (size_t i = p->first; i < p->first + p->n; i++) {
+        if (i == from || !job->threads[i].python)
+            continue;
+        others++;
+        if (pb_diag_has_object(&job->threads[i], t->wait.object)) {
+            found = i;
+            suspects++;
+        }
+    }
+    if (others == 0)
+        found = from;
+    else if (suspects != 1)
+        return 0;
+    return add_edge(job, (struct pb_diag_edge){from, found, t->process, true});
+}
+
 /* A worker that waits for its next index is idle. */
 static bool is_idle_worker(const struct pb_diag_thread *t)
 {
@@ -156,6 +208,7 @@ static int follow_work(struct pb_diag_job *job, size_t from)
 
     if (strcmp(job->threads[from].inside.function, "join") != 0 &&
         strcmp(job->threads[from].inside.function, "_wait_for_tstate_lock") != 0 &&
+        strcmp(job->threads[from].inside.function, "_shutdown") != 0 &&
         strcmp(job->threads[from].inside.function, "result") != 0)
         return 0;
     for (size_t i = p->first; i < p->first + p->n; i++) {
@@ -182,18 +235,6 @@ static int follow_children(struct pb_diag_job *job, size_t from)
     return r;
 }
 
-static int follow_holder(struct pb_diag_job *job, size_t from)
-{
-    const struct pb_wait *w = &job->threads[from].wait;
-    size_t process = find_process(job, w->holder_pid);
-    size_t own = job->threads[from].process;
-
-    if (process == PB_NOBODY || (process == own && !w->holder_tid))
-        return 0;
-    size_t to = w->holder_tid ? find_thread(job, process, w->holder_tid) : main_of(job, process);
-    return add_edge(job, (struct pb_diag_edge){from, to, process, false});
-}
-
 static int find_edges(struct pb_diag_job *job, size_t from)
 {
     const struct pb_diag_thread *t = &job->threads[from];
@@ -208,8 +249,9 @@ static int find_edges(struct pb_diag_job *job, size_t from)
         return follow_loader(job, from);
     case PB_WAIT_CHILD:
         return t->wait.holder_pid ? follow_holder(job, from) : follow_children(job, from);
-    case PB_WAIT_GIL:
     case PB_WAIT_PYTHON_LOCK:
+        return follow_lock(job, from);
+    case PB_WAIT_GIL:
     case PB_WAIT_MUTEX:
     case PB_WAIT_FILE_LOCK:
     case PB_WAIT_PIPE:
@@ -276,7 +318,10 @@ static int add_end(struct walk *w, struct pb_diag_end end, size_t start, size_t 
         return -ENOMEM;
     e->blocked = blocked;
     blocked[e->nblocked++] = start;
-    e->moved |= job->threads[start].moved;
+    /* A main thread may wake up now and then to see whether what it waits for still lives. */
+    e->moved |= job->threads[start].moved && job->threads[start].process != e->process &&
+                (job->processes[e->process].rank < 0 ||
+                 job->processes[job->threads[start].process].rank != job->processes[e->process].rank);
     return 0;
 }
 
@@ -329,6 +374,7 @@ static int add_circle(struct walk *w)
 {
     const struct pb_diag_job *job = w->job;
     size_t path[64], n = 0, at = w->queue[0], ignored;
+    bool guessed = false;
 
     for (;;) {
         for (size_t i = 0; i < n; i++)
@@ -342,15 +388,18 @@ static int add_circle(struct walk *w)
         path[n++] = at;
         size_t next = PB_NOBODY;
         for (size_t i = 0; i < job->nedges && next == PB_NOBODY; i++)
-            if (job->edges[i].from == at)
+            if (job->edges[i].from == at) {
                 next = job->edges[i].to;
+                guessed |= job->edges[i].guessed;
+            }
         if (next == PB_NOBODY)
             return 0;
         at = next;
     }
 found:;
     struct pb_diag_end end = {.kind = is_collective(job, path, n) ? PB_END_DIFFERS : PB_END_CIRCLE,
-                              .waiter = PB_NOBODY};
+                              .waiter = PB_NOBODY,
+                              .guessed = guessed};
     size_t least = 0;
     for (size_t i = 0; i < n; i++)
         if (path[i] < path[least])

@@ -34,7 +34,7 @@ struct seen_job {
     pid_t pid, ppid, tracer;
     char state;
     bool python, young, used;
-    int rank, world, exit, session;
+    int rank, world, exit, session, port;
     uint64_t start_time;
     char key[160]; /* which job: "": its launcher told nothing */
     char command[256];
@@ -74,6 +74,7 @@ static void read_identity(pid_t pid, struct seen_job *s)
     if (s->rank < 0)
         return;
     const char *port = variable(block, len, "MASTER_PORT");
+    s->port = atoi(port);
     if (port[0])
         snprintf(s->key, sizeof(s->key), "%s:%s/%s", variable(block, len, "MASTER_ADDR"), port,
                  id.value[PB_ID_JOB]);
@@ -271,7 +272,8 @@ static int add_job(struct pb_diag_jobs *jobs, const struct seen_job *s)
     if (!more)
         return -ENOMEM;
     jobs->at = more;
-    more[jobs->n] = (struct pb_diag_job){.ranks = s->rank >= 0, .world = s->rank >= 0 ? s->world : 1};
+    more[jobs->n] =
+        (struct pb_diag_job){.ranks = s->rank >= 0, .world = s->rank >= 0 ? s->world : 1, .port = s->port};
     name_job(s->command, more[jobs->n].name, sizeof(more[jobs->n].name));
     jobs->n++;
     return 0;

@@ -259,6 +259,24 @@ static void put_signature(const struct pb_shown_thread *t, char *ret, size_t siz
     }
 }
 
+bool pb_diag_has_object(const struct pb_diag_thread *t, uint64_t object)
+{
+    char address[24];
+
+    snprintf(address, sizeof(address), "0x%llx", (unsigned long long)object);
+    for (size_t i = 0; t->shown && i < t->shown->nframes; i++) {
+        const struct pb_py_locals *locals = t->shown->frames[i].locals;
+        const char *name = locals ? locals->text : NULL;
+        for (uint32_t k = 0; locals && k < locals->n; k++) {
+            const char *value = pb_py_locals_after(name);
+            if (strstr(value, address))
+                return true;
+            name = pb_py_locals_after(value);
+        }
+    }
+    return false;
+}
+
 /* The other rank of a send or receive, from the variables of its frame. */
 static int read_peer(const struct pb_shown_thread *t, const char *name)
 {
@@ -271,11 +289,16 @@ static int read_peer(const struct pb_shown_thread *t, const char *name)
 
 /* What ask does not call a collective and is one: the reducer of DDP waits for gradients in C++, below
  * backward, with nothing of Python above it; a key of the store waits for the rank that sets it. */
-static void find_collective(pid_t pid, const struct pb_shown_thread *t, struct pb_diag_thread *ret)
+static void find_collective(const struct pb_shown_thread *t, int port, struct pb_diag_thread *ret)
 {
     const char *text = ret->wait.text;
+    char store[40];
 
-    (void)pid;
+    snprintf(store, sizeof(store), ":%d of process", port);
+    if (ret->wait.kind == PB_WAIT_SOCKET && ret->main && port && !ret->wait.writes && strstr(text, store)) {
+        ret->wait.kind = PB_WAIT_COLLECTIVE;
+        snprintf(ret->wait.text, sizeof(ret->wait.text), "a key of the store");
+    }
     if (ret->wait.kind == PB_WAIT_FUTEX && ret->main &&
         strcmp(ret->top.function, "_engine_run_backward") == 0) {
         ret->wait.kind = PB_WAIT_COLLECTIVE;
@@ -297,13 +320,16 @@ static void find_signs(const struct pb_shown_thread *t, struct pb_diag_thread *r
         if (strcmp(code->name, "destroy_process_group") == 0 ||
             (ends_with(code->file, "threading.py") && strcmp(code->name, "_shutdown") == 0))
             ret->leaving = true;
+        ret->in_event_loop |= strcmp(code->name, "_run") == 0 && ends_with(code->file, "asyncio/events.py");
     }
 }
 
-static void fill_thread(const struct pb_stacks *s, size_t i, const struct befores *befores, double between,
-                        struct pb_diag_thread *ret)
+static void fill_thread(const struct pb_stacks *s, size_t i, const struct befores *befores,
+                        const struct pb_diag_job *job, struct pb_diag_thread *ret)
 {
     const struct pb_shown_thread *t = &s->threads[i];
+    double between = job->between;
+    int port = job->port;
     uint64_t ran, slices;
 
     ret->tid = t->native.tid;
@@ -326,7 +352,7 @@ static void fill_thread(const struct pb_stacks *s, size_t i, const struct before
     find_places(t, ret);
     find_signs(t, ret);
     ret->peer = -1;
-    find_collective(s->pid, t, ret);
+    find_collective(t, port, ret);
     read_ran(s->pid, ret->tid, &ran, &slices);
     const struct before *b = find_before(befores, s->pid, ret->tid);
     ret->same = b && b->place == place_of(t);
@@ -357,7 +383,7 @@ static int fill_process(struct pb_diag_job *job, size_t index, const struct pb_s
             if ((s->threads[i].native.tid == s->pid) == main) {
                 struct pb_diag_thread *t = &more[job->nthreads++];
                 *t = (struct pb_diag_thread){.process = index};
-                fill_thread(s, i, befores, job->between, t);
+                fill_thread(s, i, befores, job, t);
                 if (t->main)
                     p->state = t->state;
             }

@@ -168,6 +168,7 @@ static const char *const end_columns[][2] = {
     {"cpu", "DOUBLE"},
     {"held", "VARCHAR"},
     {"leaving", "BOOLEAN"},
+    {"in_event_loop", "BOOLEAN"},
     {"young", "BOOLEAN"},
     {"signal", "INTEGER"},
     {"status", "INTEGER"},
@@ -193,6 +194,10 @@ static const char *const end_columns[][2] = {
     {"waiter_inside", "VARCHAR"},
     {"waiter_same_process", "BOOLEAN"},
     {"waiter_text", "VARCHAR"},
+    {"waiter_leaving", "BOOLEAN"},
+    {"waiter_file", "VARCHAR"},
+    {"waiter_line", "INTEGER"},
+    {"waiter_function", "VARCHAR"},
     {"blocked", "INTEGER"},
     {"blocked_ranks", "VARCHAR"},
     {"others", "VARCHAR"},
@@ -231,6 +236,7 @@ static void put_thread(struct columns *c, const struct pb_diag_job *job, const s
     number(c, t ? t->cpu : 0, t);
     text(c, t ? t->held : NULL);
     truth(c, t && t->leaving);
+    truth(c, t && t->in_event_loop);
     truth(c, p->young);
     whole(c, p->signal, p->signal);
     whole(c, p->status, p->status >= 0);
@@ -267,6 +273,10 @@ static void put_waiter(struct columns *c, const struct pb_diag_job *job, const s
     text(c, w ? w->inside.function : NULL);
     truth(c, w && w->process == e->process);
     text(c, w ? w->wait.text : NULL);
+    truth(c, w && w->leaving);
+    text(c, w ? w->own.file : NULL);
+    whole(c, w ? w->own.line : 0, w && w->own.line);
+    text(c, w ? w->own.function : NULL);
 }
 
 static void put_blocked(struct columns *c, const struct pb_diag_job *job, const struct pb_diag_end *e)
@@ -352,6 +362,7 @@ static const char *const thread_columns[][2] = {
     {"line", "INTEGER"},       {"function", "VARCHAR"},     {"source", "VARCHAR"},
     {"place", "VARCHAR"},      {"top_function", "VARCHAR"}, {"inside_function", "VARCHAR"},
     {"in_circle", "INTEGER"},  {"circle_at", "INTEGER"},    {"recursive", "BOOLEAN"},
+    {"peer", "INTEGER"},
 };
 #define THREAD_COLUMNS (sizeof(thread_columns) / sizeof(thread_columns[0]))
 
@@ -410,6 +421,7 @@ static void put_threads(FILE *out, const struct pb_diag_job *job)
         text(&c, t->inside.function);
         put_circle(&c, job, i);
         truth(&c, t->wait.recursive);
+        whole(&c, t->peer, t->peer >= 0);
         putc(')', out);
     }
     end(out, thread_columns, THREAD_COLUMNS);

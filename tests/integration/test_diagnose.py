@@ -141,7 +141,7 @@ HANGS = {
             with first:
                 pass
         steps(save)"""),
-    "two_locks": ("deadlock", "locks", """
+    "two_locks": ("deadlock", "lock", """
         def write():
             with second:
                 time.sleep(0.3)

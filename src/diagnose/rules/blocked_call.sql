@@ -31,7 +31,7 @@ SELECT CASE wait WHEN 'sleep' THEN 'sleep' WHEN 'socket' THEN 'socket' WHEN 'pip
        CASE WHEN child THEN waiter END AS waiter, waiter_thread, waiter_place, waiter_source,
        CASE WHEN wait IN ('socket', 'pipe', 'file') THEN wait_text END AS wait_text, call
 FROM ends
-WHERE how = 'blocked' AND blocked > 0 AND waiting >= 5 AND NOT waiters_moved AND same AND NOT leaving
+WHERE how = 'blocked' AND blocked > 0 AND waiting >= 5 AND NOT waiters_moved AND NOT moved AND NOT leaving AND NOT coalesce(waiter_leaving, false)
   AND coalesce(waiter_wait, '') NOT IN ('python lock', 'mutex', 'file lock')
   AND NOT coalesce(inside_file LIKE '%concurrent/futures%' OR inside_file LIKE '%/threading.py' OR inside_file LIKE '%/queue.py'
        OR inside_file LIKE '%multiprocessing/queues.py' OR inside_file LIKE '%multiprocessing/synchronize.py', false)

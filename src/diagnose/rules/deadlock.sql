@@ -1,15 +1,16 @@
 -- kind: deadlock
 -- asks: whether threads wait in a circle, each for what the next one holds
--- sure: certain
 -- says: {Whose} deadlocked{what}{so}.
 -- evidence: waits | {w0} | {p0} | {s0}
 -- evidence: waits | {w1} | {p1} | {s1}
 -- evidence: waits | {w2} | {p2} | {s2}
 -- evidence: waits | {w3} | {p3} | {s3}
 -- evidence: so | {others} wait for it | {op_place} | in {op}
--- why: Certain: the holders were read from memory, and nothing moved between the looks.
+-- why: {reason}
 -- next: {next}
-SELECT 'locks' AS cause,
+SELECT 'lock' AS cause, CASE WHEN guessed THEN 'likely' ELSE 'certain' END AS sure,
+       CASE WHEN guessed THEN 'Likely: no other thread that could release the lock was found, and nothing moved.'
+            ELSE 'Certain: the holders were read from memory, and nothing moved between the looks.' END AS reason,
        CASE WHEN circle = 1 THEN c0.who || ' has' WHEN circle_processes = 1 THEN circle || ' threads of ' || c0.who || ' are'
             ELSE 'ranks ' || (SELECT string_agg(DISTINCT rank::VARCHAR, ', ' ORDER BY rank::VARCHAR) FROM threads m WHERE m.in_circle = e.n)
                  || ' are' END AS whose,

@@ -42,4 +42,5 @@ SELECT CASE WHEN a.op <> b.op THEN 'operation' WHEN a.its_group IS DISTINCT FROM
 FROM several s JOIN ranked a ON a.pos = 1 JOIN ranked b ON b.pos = s.n AND s.n > 1
 LEFT JOIN ranked c ON c.pos = 2 AND s.n > 2
 WHERE NOT s.moved AND NOT EXISTS (SELECT 1 FROM ends WHERE how NOT IN ('differs', 'together') AND NOT child)
+  AND NOT EXISTS (SELECT 1 FROM threads WHERE subject AND peer IS NOT NULL)
   AND EXISTS (SELECT 1 FROM ends WHERE how IN ('differs', 'together') AND NOT waiters_moved)

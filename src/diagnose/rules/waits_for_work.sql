@@ -19,7 +19,7 @@ SELECT CASE WHEN inside_file LIKE '%concurrent/futures%' OR function IS NULL THE
             ELSE 'an event, a condition or a semaphore that nobody sets' END AS what,
        round(waiting)::INTEGER AS waited, waiting AS since, blocked AS explains, blocked_ranks AS ranks, *
 FROM ends
-WHERE how = 'blocked' AND blocked > 0 AND waiting >= 5 AND NOT waiters_moved AND same AND NOT child
+WHERE how = 'blocked' AND blocked > 0 AND waiting >= 5 AND NOT waiters_moved AND NOT moved AND NOT child AND NOT leaving AND NOT coalesce(waiter_leaving, false)
   AND coalesce(waiter_wait, '') NOT IN ('python lock', 'mutex', 'file lock')
   AND (inside_file LIKE '%concurrent/futures%' OR inside_file LIKE '%/threading.py' OR inside_file LIKE '%/queue.py'
        OR inside_file LIKE '%multiprocessing/queues.py' OR inside_file LIKE '%multiprocessing/synchronize.py')
