@@ -325,12 +325,15 @@ static int add_end(struct walk *w, struct pb_diag_end end, size_t start, size_t 
     return 0;
 }
 
-/* The holder of a GIL that others wait for without moving keeps it: Python code would have let it go. */
+/* The holder of a GIL that others wait for without moving keeps it, and so does one that sleeps with it: Python
+ * code would have let it go. */
 static bool keeps_gil(const struct pb_diag_job *job, size_t thread)
 {
     const struct pb_diag_thread *t = &job->threads[thread];
     const struct pb_diag_process *p = &job->processes[t->process];
 
+    if (t->gil && t->state == 'S' && !t->moved)
+        return true;
     for (size_t i = p->first; t->gil && t->same && i < p->first + p->n; i++)
         if (job->threads[i].wait.kind == PB_WAIT_GIL && job->threads[i].same)
             return true;

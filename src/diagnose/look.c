@@ -19,10 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     BETWEEN_MS = 1000,
-    LIMIT_MS = 900,
+    LIMIT_MS = 900, /* for a process, where CPUs are idle */
+    LIMIT_MOST_MS = 4000,
     SOURCES_MS = 300, /* a source file may be on a mount that hangs */
     ROOM = 8 << 20,
 };
@@ -109,6 +111,16 @@ static void asked_done(struct asked *a)
 static bool can_be_read(const struct pb_diag_process *p)
 {
     return p->pid > 0 && p->state != 'Z' && p->state != 'X';
+}
+
+/* Where more threads want to run than there are CPUs, an answer takes so much longer. */
+static unsigned limit_by_load(void)
+{
+    double load, share = getloadavg(&load, 1) == 1 ? load / (double)sysconf(_SC_NPROCESSORS_ONLN) : 1;
+
+    return share <= 1                         ? LIMIT_MS
+           : share * LIMIT_MS < LIMIT_MOST_MS ? (unsigned)(share * LIMIT_MS)
+                                              : LIMIT_MOST_MS;
 }
 
 static int ask_all(const struct pb_ask *ask, const struct pb_diag_jobs *jobs, unsigned limit_ms, bool whole,
@@ -475,7 +487,7 @@ int pb_diag_look(const struct pb_ask *ask, struct pb_diag_jobs *jobs, const stru
                  struct pb_err *err)
 {
     unsigned between_ms = options->between_ms ? options->between_ms : BETWEEN_MS;
-    unsigned limit_ms = options->limit_ms ? options->limit_ms : LIMIT_MS;
+    unsigned limit_ms = options->limit_ms ? options->limit_ms : limit_by_load();
     _cleanup_(asked_done) struct asked first = {0}, second = {0};
     struct befores befores = {.time = pb_now_ns()};
 

@@ -15,5 +15,5 @@ SELECT CASE WHEN top_own THEN 'python' ELSE 'native' END AS cause,
        waiting AS since, blocked AS explains, blocked_ranks AS ranks, *
 FROM ends
 WHERE how = 'runs' AND blocked > 0 AND waiting >= 5 AND NOT waiters_moved AND NOT young
-  AND coalesce(waiter_wait, '') NOT IN ('python lock', 'mutex', 'file lock') AND (top_own OR same)
+  AND coalesce(waiter_wait, '') NOT IN ('python lock', 'mutex', 'file lock') AND (top_own OR same) AND function IS NOT NULL
   AND NOT leaving AND NOT coalesce(waiter_leaving, false)

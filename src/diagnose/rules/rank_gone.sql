@@ -5,7 +5,7 @@
 -- evidence: so | {others} wait for it | {op_place} | in {op}
 -- why: {reason}
 -- next: end the job, the others cannot go on; the log of {who} has the reason.
-SELECT CASE WHEN signal = 9 THEN 'killed' WHEN signal IS NOT NULL THEN 'signal' ELSE 'exit' END AS cause,
+SELECT CASE WHEN signal = 9 THEN 'killed' WHEN signal IS NOT NULL THEN 'signal' WHEN status IS NOT NULL THEN 'exit' END AS cause,
        CASE WHEN signal = 9 THEN 'was killed (SIGKILL)'
             WHEN signal IS NOT NULL THEN 'died of signal ' || signal
             WHEN status IS NOT NULL THEN 'has ended with exit status ' || status
