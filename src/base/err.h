@@ -14,6 +14,8 @@ __attribute__((format(printf, 3, 4))) int pb_fail(struct pb_err *err, int r, con
 
 /* The exit status of a program of ours that was called wrongly. */
 enum { PB_EXIT_USAGE = 2 };
+/* That of a diagnosis that has found something: an answer, and no failure. */
+enum { PB_EXIT_FOUND = 10 };
 
 /* What leads the errors of every command on stderr. */
 #define PB_ERR_LEADS "probing: "

@@ -19,10 +19,18 @@ enum { PRINTED_MAX = 4 << 20 };
 
 #define RESULT "Probing-Result" /* the trailer of a complete stream */
 
+static struct pb_serve_job_result result_of(const struct pb_request *q)
+{
+    struct pb_serve_job_result end = pb_serve_job_result(q->job);
+
+    end.status = end.status == PB_EXIT_FOUND ? 0 : end.status;
+    return end;
+}
+
 /* Whether the command answered for some of several processes. The answer names the others. */
 static bool is_partial(const struct pb_request *q)
 {
-    struct pb_serve_job_result end = pb_serve_job_result(q->job);
+    struct pb_serve_job_result end = result_of(q);
 
     /* 3: of a cluster, whose nodes are named in the answer too. */
     return q->route->flags & PB_ROUTE_PARTIAL && (end.status == 1 || end.status == 3) && !end.late &&
@@ -40,7 +48,8 @@ static ssize_t read_job(void *cls, uint64_t pos, char *buf, size_t max)
     if (n > 0)
         return n;
     bool partial = n < 0 && is_partial(q);
-    if (n < 0 && !partial) /* a stream that broke has no trailer at all */
+    if (n < 0 && !partial &&
+        (result_of(q).status || result_of(q).late)) /* a stream that broke has no trailer at all */
         return MHD_CONTENT_READER_END_WITH_ERROR;
     MHD_add_response_footer(q->streaming, RESULT, partial ? "partial" : "whole");
     return MHD_CONTENT_READER_END_OF_STREAM;
@@ -139,7 +148,7 @@ static enum MHD_Result send_tool(struct pb_request *q)
     int r = take_printed(q);
     if (r == -EAGAIN)
         return MHD_YES;
-    struct pb_serve_job_result end = pb_serve_job_result(q->job);
+    struct pb_serve_job_result end = result_of(q);
     _cleanup_close_ int fd = q->mcp.file && !end.status ? pb_serve_job_open_file(q->job) : -1;
     FILE *result = open_memstream(&text, &size);
     if (!result)
@@ -171,7 +180,7 @@ enum MHD_Result pb_request_answer(struct pb_request *q)
         return MHD_YES;
     if (q->route->flags & PB_ROUTE_MCP)
         return send_tool(q);
-    struct pb_serve_job_result end = pb_serve_job_result(q->job);
+    struct pb_serve_job_result end = result_of(q);
     if (end.over && (end.late || end.status) && (end.silent || q->form->file || end.late))
         return send_failure(q, &end);
     if (q->form->file)

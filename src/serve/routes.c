@@ -116,6 +116,16 @@ static const struct pb_route routes[] = {
                                  "step, memory",
                         .form = "json"})},
     {.method = "GET",
+     .path = "/api/v1/diagnosis",
+     .summary = "What is wrong with the jobs of this machine, whose fault it is, and at which line",
+     .words = PB_WORDS("diagnose"),
+     .forms = pb_forms_json,
+     .limit_s = 60,
+     .tools =
+         PB_TOOLS({.name = "diagnose",
+                   .about = "What is wrong with the jobs of this machine: the rank, the line, the cause, "
+                            "the evidence, and how sure it is"})},
+    {.method = "GET",
      .path = "/api/v1/alerts",
      .summary = "What is wrong with the jobs that are probed, as their agents noticed it; the newest first",
      .words = PB_WORDS("query", "--all", "SELECT * FROM python.alerts ORDER BY timestamp DESC LIMIT 200"),

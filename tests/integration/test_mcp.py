@@ -1,5 +1,7 @@
 """/mcp: what an assistant is told, by messages and by the real client."""
 import json
+import os
+import signal
 
 import pytest
 from jobs import probe
@@ -8,7 +10,21 @@ from serve_kit import NEEDS_SERVE, job, served, service  # noqa: F401 (job and s
 pytestmark = NEEDS_SERVE
 
 READ = {"list_targets", "now", "stacks", "compare_ranks", "hang_report", "describe_tables", "query", "profile",
-        "memory"}
+        "memory", "diagnose"}
+
+
+def test_a_diagnosis_with_and_without_a_finding_is_an_answer(served, job):
+    answer = served.json("/api/v1/diagnosis")
+    assert job.pid in {rank["pid"] for found in answer["jobs"] for rank in found["ranks"]}
+    os.kill(job.pid, signal.SIGSTOP)
+    try:
+        answer = served.json("/api/v1/diagnosis")
+        text = call(served, "diagnose")[1]
+    finally:
+        os.kill(job.pid, signal.SIGCONT)
+    (found,) = [found for found in answer["jobs"] if found["ranks"][0]["pid"] == job.pid]
+    assert found["findings"][0]["kind"] == "stopped"
+    assert f"Process {job.pid} is stopped by a signal" in text
 
 
 def send(served, method, params=None, headers=(), **message):
