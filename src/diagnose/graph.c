@@ -325,8 +325,8 @@ static int add_end(struct walk *w, struct pb_diag_end end, size_t start, size_t 
     return 0;
 }
 
-/* The holder of a GIL that others wait for without moving keeps it, and so does one that sleeps with it: Python
- * code would have let it go. */
+/* The holder of a GIL that others wait for without moving keeps it, and so does one that sleeps with it:
+ * Python code would have let it go. */
 static bool keeps_gil(const struct pb_diag_job *job, size_t thread)
 {
     const struct pb_diag_thread *t = &job->threads[thread];
