@@ -203,6 +203,35 @@ static const struct pb_collective *first_open(const struct pb_collective_group *
     return NULL;
 }
 
+/* Whether one rank can be done with it before others come. */
+static bool has_root(const char *op)
+{
+    return strncmp(op, "broadcast", 9) == 0 || strncmp(op, "reduce", 7) == 0 ||
+           strncmp(op, "scatter", 7) == 0 || strncmp(op, "gather", 6) == 0 || op[0] == '_';
+}
+
+/* Whether another rank knows that it is over: torch's watchdog, which would say so here, is behind, or
+ * stopped. */
+static bool is_over_elsewhere(const struct judged *j, size_t n, const struct pb_collective *c)
+{
+    for (size_t i = 0; i < n && !has_root(c->op); i++) {
+        const struct pb_collective *d = by_number(j->of[i], c->number);
+        if (d && d->is_over && strcmp(d->op, c->op) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The first one of the rank that stands, as far as any rank knows. */
+static const struct pb_collective *first_standing(const struct judged *j, size_t n,
+                                                  const struct pb_collective_group *g)
+{
+    for (size_t i = 0; g && i < g->nrecent; i++)
+        if (!g->recent[i].is_over && !is_over_elsewhere(j, n, &g->recent[i]))
+            return &g->recent[i];
+    return NULL;
+}
+
 static bool has_equal_sizes(const char *op)
 {
     static const char *const names[] = {"all_reduce",
@@ -277,6 +306,27 @@ static size_t find_different(struct judged *j, size_t n, enum pb_stall_kind kind
     return different;
 }
 
+/* Its ranks of which nothing was read: of other nodes, or ended. */
+static void put_unasked(const struct pb_collective_rank *ranks, size_t n, const struct pb_collective_group *g,
+                        char *ret, size_t size)
+{
+    int numbers[256];
+    size_t found = 0;
+    char *end;
+
+    for (const char *at = g->ranks; *at && found < 256; at = *end == ',' ? end + 1 : end) {
+        long number = strtol(at, &end, 10);
+        bool asked = false;
+        if (end == at)
+            break;
+        for (size_t i = 0; i < n; i++)
+            asked = asked || ranks[i].rank == number;
+        if (!asked)
+            numbers[found++] = (int)number;
+    }
+    pb_wait_put_ranks(numbers, found, ret, size);
+}
+
 static void put_sentence(struct pb_stall *s)
 {
     const char *many = strpbrk(s->others, ",-.") ? "ranks" : "rank";
@@ -295,8 +345,9 @@ static void put_sentence(struct pb_stall *s)
                  s->difference);
         break;
     }
-    snprintf(s->text, sizeof(s->text), "group %s stands at %s number %llu for %.0f s: %s", s->group, s->op,
-             (unsigned long long)s->number, s->seconds, why);
+    snprintf(s->text, sizeof(s->text), "group %s stands at %s number %llu for %.0f s: %s%s%s", s->group,
+             s->op, (unsigned long long)s->number, s->seconds, why,
+             s->unasked[0] ? "; not asked, or ended: " : "", s->unasked);
 }
 
 /* Whether the group stands, from the view of every rank. */
@@ -311,7 +362,9 @@ static bool judge(const struct pb_collective_rank *ranks, size_t n, const struct
     for (size_t i = 0; i < n; i++) {
         j->of[i] = same_group(&ranks[i], g);
         j->waits[i] = j->others[i] = false;
-        const struct pb_collective *c = first_open(j->of[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct pb_collective *c = first_standing(j, n, j->of[i]);
         if (c && (!open || c->number < open->number))
             open = c;
     }
@@ -343,6 +396,7 @@ static bool judge(const struct pb_collective_rank *ranks, size_t n, const struct
                                                                               : PB_STALL_ALL_IN;
     put_members(ranks, n, j->waits, s->waiting, sizeof(s->waiting));
     put_members(ranks, n, j->others, s->others, sizeof(s->others));
+    put_unasked(ranks, n, g, s->unasked, sizeof(s->unasked));
     put_sentence(s);
     return true;
 }

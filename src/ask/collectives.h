@@ -67,8 +67,9 @@ struct pb_stall {
     double timeout_s;     /* after which torch ends the job; 0: unknown */
     char waiting[96];     /* ranks that have issued it: "0, 2-3" */
     char others[96];      /* those that have not, or have issued something else */
+    char unasked[96];     /* of its ranks, those that were not asked, or have ended; \"\": none, or unknown */
     char difference[200]; /* "broadcast instead of all_reduce" */
-    char text[400];       /* all of it, as a sentence */
+    char text[500];       /* all of it, as a sentence */
 };
 
 /* The group that has stood longest; false: none stands for `least` seconds. roles: n of them, NULL: not

@@ -133,7 +133,7 @@ static struct pb_stacks *copy_stacks(struct pb_room *room, const struct pb_stack
 
 /* A group counts as standing after so long: the longest collectives of a sound job take less. */
 #define STANDS_S     1.0
-#define RAS_MS       1000
+#define RAS_MS       1700 /* a rank that is stopped is waited for a while at first */
 #define RAS_APART_US 300000
 
 /* What NCCL's own service says of the ranks that were not asked: two answers, since ranks of a job that

@@ -43,7 +43,7 @@ int pb_ras_ask(pid_t pid, unsigned limit_ms, struct pb_ras *ret, struct pb_err *
 void pb_ras_done(struct pb_ras *ras);
 
 /* Reads an answer, from its first brace on. -EBADMSG. */
-int pb_ras_parse(const char *text, size_t length, struct pb_ras *ret, struct pb_err *err);
+int pb_ras_parse(const char *answer, size_t length, struct pb_ras *ret, struct pb_err *err);
 
 /* Whether two answers, one after the other, show a communicator in which ranks are behind the others and
  * stay there, or do not answer. A job that runs has ranks at different numbers too, but not at the same

@@ -1,4 +1,5 @@
 /* ras_answer: what NCCL's RAS has answered, and what two answers say; see ras.h. */
+#include "base/cleanup.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "remote/ras.h"
@@ -69,8 +70,31 @@ static void take_ranks(const struct pb_json *j, uint32_t list, bool missing, str
     }
 }
 
-int pb_ras_parse(const char *text, size_t length, struct pb_ras *ret, struct pb_err *err)
+/* NCCL 2.28 leaves out the comma before the status of a missing rank: a line that begins with a key follows a
+ * value. */
+static void add_commas(char *text, size_t length)
 {
+    char before = '{';
+
+    for (size_t i = 0; i < length; i++) {
+        size_t next = i;
+        while (text[i] == '\n' && next < length && (text[next] == '\n' || text[next] == ' '))
+            next++;
+        if (text[i] == '\n' && next < length && text[next] == '"' && !strchr(",{[:", before))
+            text[i] = ',';
+        if (text[i] != ' ' && text[i] != '\n')
+            before = text[i];
+    }
+}
+
+int pb_ras_parse(const char *answer, size_t length, struct pb_ras *ret, struct pb_err *err)
+{
+    _cleanup_free_ char *text = malloc(length + 1);
+    if (!text)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    memcpy(text, answer, length);
+    text[length] = '\0';
+    add_commas(text, length);
     const char *begin = memchr(text, '{', length);
     struct pb_json j;
 

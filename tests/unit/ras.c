@@ -111,6 +111,23 @@ static void names_a_rank_that_does_not_answer(void **state)
     pb_ras_done(&second);
 }
 
+/* As it printed it of a rank that was stopped: a comma is missing. */
+static void reads_a_missing_rank_though_a_comma_is_missing(void **state)
+{
+    struct pb_ras ras;
+
+    parse(
+        "{\"communicators\": [\n{\n\"hash\": \"0x1\",\n\"size\": 4,\n\"ranks\": [\n],\n\"missing_ranks\": [\n"
+        "{\n  \"rank\": 2,\n  \"host\": \"127.0.0.1\",\n  \"pid\": 1268,\n  \"cuda_dev\": 0,\n"
+        "  \"nvml_dev\": 0\n  \"status\": {\n    \"unresponsive\": true,\n    \"considered_dead\": false\n  "
+        "}\n"
+        "}\n]\n}\n]\n}\n",
+        &ras);
+    assert_true(rank_of(&ras, 2)->missing);
+    assert_int_equal(rank_of(&ras, 2)->pid, 1268);
+    pb_ras_done(&ras);
+}
+
 static void refuses_what_is_cut_or_is_something_else(void **state)
 {
     struct pb_ras ras;
@@ -139,6 +156,7 @@ int main(void)
         cmocka_unit_test(names_a_rank_that_stays_behind),
         cmocka_unit_test(says_nothing_of_ranks_that_go_on),
         cmocka_unit_test(names_a_rank_that_does_not_answer),
+        cmocka_unit_test(reads_a_missing_rank_though_a_comma_is_missing),
         cmocka_unit_test(refuses_what_is_cut_or_is_something_else),
         cmocka_unit_test(asks_nobody_where_it_is_off),
     };
