@@ -427,6 +427,10 @@ void pb_torch_flight_stop(void)
 {
     uint32_t inside;
 
+    if (state == SEARCHING) { /* the descriptor goes with the resident thread */
+        close(symbols.fd);
+        state = UNSEEN;
+    }
     struct pb_arena *arena = pb_recorder_enter(&inside);
     if (!arena)
         return;
