@@ -11,7 +11,14 @@
 
 #include "base/err.h"
 
-enum { GPUS_MAX = 64, PROCESSES_MAX = 1024, NVML_TEMPERATURE_GPU = 0, NVML_CLOCK_SM = 1 };
+enum {
+    GPUS_MAX = 64,
+    PROCESSES_MAX = 1024,
+    NVML_TEMPERATURE_GPU = 0,
+    NVML_CLOCK_SM = 1,
+    NVML_UNCORRECTED = 1,
+    NVML_VOLATILE = 0
+};
 
 typedef struct nvml_device *device; /* opaque */
 
@@ -30,6 +37,32 @@ struct nvml_process {
     unsigned instance, compute_instance;
 };
 
+/* Of two samples (GPM: Hopper and later), metrics by their numbers. NVML has room for more of them. */
+struct nvml_metric {
+    unsigned id;
+    int result;
+    double value;
+    const char *names[3];
+};
+enum {
+    GPM_ACTIVE = 1,
+    GPM_SM = 2,
+    GPM_OCCUPANCY = 3,
+    GPM_TENSOR = 5,
+    GPM_DRAM = 10,
+    GPM_PCIE_TX = 20,
+    GPM_PCIE_RX = 21,
+    GPM_NVLINK_RX = 60,
+    GPM_NVLINK_TX = 61,
+    GPM_METRICS = 9,
+    GPM_ROOM = 400 /* NVML's own type has some hundred */
+};
+struct nvml_metrics {
+    unsigned version, n;
+    void *before, *now;
+    struct nvml_metric at[GPM_ROOM];
+};
+
 /* Functions in the order of `names`; the first four must be there. */
 struct nvml {
     int (*init)(void);
@@ -45,6 +78,13 @@ struct nvml {
     int (*name)(device, char *, unsigned);
     int (*uuid)(device, char *, unsigned);
     int (*processes)(device, unsigned *, struct nvml_process *);
+    int (*power_limit)(device, unsigned *);
+    int (*slowed)(device, unsigned long long *);
+    int (*ecc)(device, int, int, unsigned long long *);
+    int (*sample_new)(void **);
+    int (*sample_free)(void *);
+    int (*sample)(device, void *);
+    int (*metrics)(struct nvml_metrics *);
 };
 
 enum { NVML_NEEDED = 4 };
@@ -63,6 +103,13 @@ static const char *const names[][2] = {
     {"nvmlDeviceGetName", NULL},
     {"nvmlDeviceGetUUID", NULL},
     {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"},
+    {"nvmlDeviceGetEnforcedPowerLimit", NULL},
+    {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"},
+    {"nvmlDeviceGetTotalEccErrors", NULL},
+    {"nvmlGpmSampleAlloc", NULL},
+    {"nvmlGpmSampleFree", NULL},
+    {"nvmlGpmSampleGet", NULL},
+    {"nvmlGpmMetricsGet", NULL},
 };
 _Static_assert(sizeof(struct nvml) == sizeof(names) / sizeof(names[0]) * sizeof(void *), "a name a function");
 
@@ -71,7 +118,9 @@ struct pb_gpus {
     struct nvml nvml;
     unsigned n;
     device devices[GPUS_MAX];
+    void *samples[GPUS_MAX][2]; /* of activity: the last one, and room for the next; NULL: not supported */
     struct nvml_process processes[PROCESSES_MAX];
+    struct nvml_metrics metrics;
 };
 
 static int load_nvml(struct pb_gpus *g, struct pb_err *err)
@@ -147,6 +196,9 @@ void pb_gpus_close(struct pb_gpus *g)
 {
     if (!g)
         return;
+    for (unsigned i = 0; i < 2 * g->n; i++)
+        if (g->samples[i / 2][i % 2] && g->nvml.sample_free)
+            g->nvml.sample_free(g->samples[i / 2][i % 2]);
     if (g->library) {
         g->nvml.shutdown();
         dlclose(g->library);
@@ -165,11 +217,76 @@ static double number(int (*get)(device, unsigned *), device d, double scale)
     return get && get(d, &value) == 0 ? value * scale : NAN;
 }
 
+/* Activity between two samples. */
+static void take_activity(struct pb_gpus *g, unsigned i, struct pb_gpu_sample *s)
+{
+    static const unsigned ids[GPM_METRICS] = {GPM_ACTIVE,  GPM_SM,      GPM_OCCUPANCY, GPM_TENSOR,   GPM_DRAM,
+                                              GPM_PCIE_TX, GPM_PCIE_RX, GPM_NVLINK_RX, GPM_NVLINK_TX};
+    const struct nvml *nvml = &g->nvml;
+    void **samples = g->samples[i], *held = samples[0];
+    struct nvml_metrics *m = &g->metrics;
+    double value[GPM_METRICS];
+
+    if (!nvml->sample_new || !nvml->sample_free || !nvml->sample || !nvml->metrics)
+        return;
+    if ((!samples[1] && nvml->sample_new(&samples[1]) != 0) || nvml->sample(g->devices[i], samples[1]) != 0)
+        return;
+    samples[0] = samples[1];
+    samples[1] = held;
+    if (!held)
+        return;
+    *m = (struct nvml_metrics){.version = 1, .n = GPM_METRICS, .before = held, .now = samples[0]};
+    for (unsigned k = 0; k < GPM_METRICS; k++)
+        m->at[k].id = ids[k];
+    if (nvml->metrics(m) != 0)
+        return;
+    for (unsigned k = 0; k < GPM_METRICS; k++)
+        value[k] = m->at[k].result == 0 ? m->at[k].value : NAN;
+    s->active = value[0];
+    s->sm = value[1];
+    s->occupancy = value[2];
+    s->tensor = value[3];
+    s->dram = value[4];
+    s->pcie = value[5] + value[6];
+    s->nvlink = value[7] + value[8];
+}
+
+/* By thresholds that docs/gpu.md states. A kernel that polls for its peers keeps the GPU active, but
+ * nearly none of its processors, and moves hardly any data. */
+static const char *what_it_does(const struct pb_gpu_sample *s)
+{
+    double link = isnan(s->nvlink) ? 0 : s->nvlink, bus = isnan(s->pcie) ? 0 : s->pcie;
+
+    if (isnan(s->active) || isnan(s->sm))
+        return NULL;
+    if (s->active < 5)
+        return bus + link >= 1000 ? "copying" : "idle";
+    if (s->active >= 50 && s->sm < 5 && (isnan(s->dram) || s->dram < 2))
+        return link >= 500 || bus >= 4000 ? "communicating" : "waiting";
+    return s->active >= 50 && s->sm < 20 && link >= 500 ? "communicating" : "computing";
+}
+
+static void put_reasons(unsigned long long why, char *ret, size_t size)
+{
+    static const struct {
+        unsigned long long bit;
+        const char *name;
+    } reasons[] = {{0x2, "clock set"},       {0x4, "power cap"},    {0x8, "hardware"},    {0x20, "heat"},
+                   {0x40, "heat, hardware"}, {0x80, "power brake"}, {0x10, "sync boost"}, {0x100, "display"}};
+    size_t at = 0;
+
+    ret[0] = '\0';
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]) && at < size; i++)
+        if (why & reasons[i].bit)
+            at += (size_t)snprintf(ret + at, size - at, "%s%s", at ? "; " : "", reasons[i].name);
+}
+
 int pb_gpus_sample(struct pb_gpus *g, unsigned i, struct pb_gpu_sample *ret)
 {
     const struct nvml *nvml = &g->nvml;
     struct nvml_utilization utilization;
     struct nvml_memory memory;
+    unsigned long long wide;
     unsigned value;
 
     device d = i < g->n ? g->devices[i] : NULL;
@@ -181,7 +298,16 @@ int pb_gpus_sample(struct pb_gpus *g, unsigned i, struct pb_gpu_sample *ret)
                               .memory_total = NAN,
                               .temperature = NAN,
                               .power = NAN,
-                              .clock = NAN};
+                              .clock = NAN,
+                              .active = NAN,
+                              .sm = NAN,
+                              .occupancy = NAN,
+                              .tensor = NAN,
+                              .dram = NAN,
+                              .pcie = NAN,
+                              .nvlink = NAN,
+                              .power_limit = NAN,
+                              .ecc = NAN};
     if (nvml->utilization && nvml->utilization(d, &utilization) == 0) {
         s.util = utilization.gpu;
         s.memory_util = utilization.memory;
@@ -199,6 +325,13 @@ int pb_gpus_sample(struct pb_gpus *g, unsigned i, struct pb_gpu_sample *ret)
         s.name[0] = '\0';
     if (!nvml->uuid || nvml->uuid(d, s.uuid, sizeof(s.uuid) - 1) != 0)
         s.uuid[0] = '\0';
+    s.power_limit = number(nvml->power_limit, d, 1e-3);
+    if (nvml->ecc && nvml->ecc(d, NVML_UNCORRECTED, NVML_VOLATILE, &wide) == 0)
+        s.ecc = (double)wide;
+    if (nvml->slowed && nvml->slowed(d, &wide) == 0)
+        put_reasons(wide, s.slowed, sizeof(s.slowed));
+    take_activity(g, i, &s);
+    s.doing = what_it_does(&s);
     *ret = s;
     return isnan(s.util) && isnan(s.memory_used) && isnan(s.temperature) && isnan(s.power) ? -EIO : 0;
 }

@@ -16,7 +16,12 @@ struct pb_gpu_sample {
     double util, memory_util;         /* percent of time: a kernel ran, memory was read or written */
     double memory_used, memory_total; /* bytes */
     double temperature, power, clock; /* C, W, MHz */
-    char name[96], uuid[96];          /* "": not known */
+    /* Since the last sample; NaN in the first. Percent, and MB/s of both directions. */
+    double active, sm, occupancy, tensor, dram, pcie, nvlink;
+    double power_limit, ecc; /* W; memory errors that could not be corrected, since the driver started */
+    char name[96], uuid[96]; /* "": not known */
+    char slowed[96];         /* why its clock is lowered; "": it is not, or not known */
+    const char *doing;       /* NULL: not known */
 };
 
 /* Opens NVML. -ENOENT: it is not installed; -ENODEV: it finds no GPU; -EIO with its own message: it

@@ -154,6 +154,19 @@ static void measure_gpu(struct pb_meter *m, unsigned i)
     set_double(&row, G_CLOCK, s.clock, 1);
     if (ours >= 0)
         pb_set_f64(&row, G_PROCESS, (double)ours / (1 << 20));
+    set_double(&row, G_ACTIVE, s.active, 1);
+    set_double(&row, G_SM, s.sm, 1);
+    set_double(&row, G_OCCUPANCY, s.occupancy, 1);
+    set_double(&row, G_TENSOR, s.tensor, 1);
+    set_double(&row, G_DRAM, s.dram, 1);
+    set_double(&row, G_PCIE, s.pcie, 1);
+    set_double(&row, G_NVLINK, s.nvlink, 1);
+    set_double(&row, G_LIMIT, s.power_limit, 1);
+    set_double(&row, G_ECC, s.ecc, 1);
+    if (s.slowed[0])
+        pb_set_string(&row, G_SLOWED, s.slowed, strlen(s.slowed));
+    if (s.doing)
+        pb_set_string(&row, G_DOING, s.doing, strlen(s.doing));
     pb_row_commit(&row);
 }
 

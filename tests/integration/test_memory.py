@@ -238,7 +238,10 @@ def test_gpu_metrics_has_a_row_a_second_and_gpu(stand_in):
         assert seen[0] == {"gpu": 0, "name": "Stand-in", "uuid": None, "gpu_util": 75, "memory_util": 30,
                            "memory_used_mb": 1024,
                            "memory_total_mb": 81920, "temperature_c": 41, "power_w": 312.5, "sm_clock_mhz": None,
-                           "process_memory_mb": 512}
+                           "process_memory_mb": 512, "active": None, "sm_active": None, "sm_occupancy": None,
+                           "tensor_active": None, "dram_active": None, "pcie_mb_s": None, "nvlink_mb_s": None,
+                           "power_limit_w": 700, "ecc_errors": None, "slowed": "power cap; heat",
+                           "doing": None}, "activity is between two looks"
         assert seen[1]["temperature_c"] == 42 and seen[1]["gpu_util"] is None and seen[1]["process_memory_mb"] is None
         assert rows(job.pid, "SELECT avg(gpu_util) AS util FROM gpu_metrics WHERE timestamp "
                              "> now() - 60") == [{"util": 75}]
@@ -247,6 +250,21 @@ def test_gpu_metrics_has_a_row_a_second_and_gpu(stand_in):
         env = {"LD_LIBRARY_PATH": str(stand_in["whole"]), "STAND_IN": "two", "STAND_IN_PID": str(job.pid)}
         assert memory(job.pid,
                       env=env)["gpu_bytes"] == memory(job.pid)["gpu_bytes"] == 512 << 20, "now, and as last recorded"
+
+
+@pytest.mark.parametrize("does, doing, active, sm, pcie", [
+    ("waits", "waiting", 99.9, 0.7, 1629), ("copies", "copying", 0.006, 0, 57959),
+    ("computes", "computing", 99.8, 96.4, 0)])
+def test_gpu_metrics_says_what_a_gpu_is_doing(stand_in, does, doing, active, sm, pcie):
+    with jobs.python() as job:
+        env = {"LD_LIBRARY_PATH": str(stand_in["whole"]), "STAND_IN": "two", "STAND_IN_PID": str(job.pid),
+               "STAND_IN_DOES": does}
+        assert probe(job.pid, "record", "--duration", "2.5", env=env).returncode == 0
+        last = rows(job.pid, "SELECT * FROM gpu_metrics WHERE gpu = 0 ORDER BY timestamp DESC LIMIT 1")[0]
+        assert (last["doing"], last["active"], last["sm_active"], last["pcie_mb_s"], last["nvlink_mb_s"]) == (
+            doing, active, sm, pcie, None)
+        other = rows(job.pid, "SELECT DISTINCT doing, active FROM gpu_metrics WHERE gpu = 1")
+        assert other == [{"doing": None, "active": None}], "it has no such counters"
 
 
 @pytest.mark.parametrize("kind, mode, util, said", [

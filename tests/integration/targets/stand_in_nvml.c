@@ -87,4 +87,60 @@ int nvmlDeviceGetComputeRunningProcesses_v3(int *gpu, unsigned *n, struct proces
     *n = 2;
     return OK;
 }
+
+/* Activity as on an H200 on which a collective waits for a peer; STAND_IN_DOES has other figures. */
+struct metric {
+    unsigned id;
+    int result;
+    double value;
+    const char *names[3];
+};
+struct metrics {
+    unsigned version, n;
+    void *before, *now;
+    struct metric at[400];
+};
+
+static double activity(unsigned id)
+{
+    static const double waits[] = {[1] = 99.9, [2] = 0.7, [3] = 0.04, [20] = 167, [21] = 1462},
+                        copies[] = {[1] = 0.006, [10] = 1.1, [20] = 30087, [21] = 27872},
+                        computes[] = {[1] = 99.8, [2] = 96.4, [3] = 14.2, [5] = 93.5, [10] = 16.1};
+    const char *set = getenv("STAND_IN_DOES");
+    const double *all = set && strcmp(set, "copies") == 0     ? copies
+                        : set && strcmp(set, "computes") == 0 ? computes
+                                                              : waits;
+    size_t n = all == copies ? 22 : all == computes ? 11 : 22;
+
+    return id < n ? all[id] : 0;
+}
+
+int nvmlGpmSampleAlloc(void **ret)
+{
+    return *ret = malloc(8), OK;
+}
+int nvmlGpmSampleFree(void *sample)
+{
+    return free(sample), OK;
+}
+int nvmlGpmSampleGet(int *gpu, void *sample)
+{
+    return *gpu || !sample ? NOT_SUPPORTED : OK;
+}
+int nvmlGpmMetricsGet(struct metrics *m)
+{
+    for (unsigned i = 0; i < m->n; i++) {
+        m->at[i].value = activity(m->at[i].id);
+        m->at[i].result = m->at[i].id == 60 ? NOT_SUPPORTED : OK;
+    }
+    return m->version == 1 ? OK : NOT_SUPPORTED;
+}
+int nvmlDeviceGetEnforcedPowerLimit(int *gpu, unsigned *ret)
+{
+    return *ret = 700000, *gpu ? NOT_SUPPORTED : OK;
+}
+int nvmlDeviceGetCurrentClocksEventReasons(int *gpu, unsigned long long *ret)
+{
+    return *ret = 0x4 | 0x20, *gpu ? NOT_SUPPORTED : OK;
+}
 #endif
