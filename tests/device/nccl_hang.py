@@ -16,8 +16,9 @@ SAID = {
     "skips": (["rank 1: has not issued all_reduce number 6 of group 0"], "has launched 5 AllReduce"),
     "other": (["rank 2 has issued broadcast instead of all_reduce"], "has launched 5 AllReduce"),
     "size": (["rank 3 has issued [[1000]] instead of [[2000]]"], None),
-    "stopped": (["rank 2", "stopped"], "does not answer"),
-    "killed": (["rank 0"], None),
+    # NCCL's RAS itself waits some seconds for a rank that was stopped just now.
+    "stopped": (["rank 2: the process is stopped", "rank 2 has not issued it"], None),
+    "killed": (["rank 0: group 0 stands at all_reduce number 6", "not asked, or ended: 2"], None),
     "storage": (["wait_for_storage"], None),
 }
 
