@@ -10,8 +10,8 @@ struct pb_own_code {
     char function[160], file[256];
     int line;
     unsigned looks;   /* at the thread */
-    unsigned outside; /* of those, in no phase */
-    unsigned hits;    /* of those, at the line */
+    unsigned outside; /* of these, outside phases */
+    unsigned hits;    /* of these, at the line */
 };
 
 /* Takes a second. -ENODATA: the process makes no steps, or nearly all their time is in phases. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one statement: what a node has to say beside its rows. */
+/* The output of a node about one statement, beside its rows. */
 enum { MAX_NOTES = 64 };
 
 struct rows_answer {

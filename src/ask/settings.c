@@ -44,7 +44,7 @@ static int read_dead(const struct pb_target *target, struct pb_settings *ret, st
     return r < 0 ? pb_fail(err, r, "process %d left no settings: %s", (int)id.pid, strerror(-r)) : 0;
 }
 
-/* An agent without a run directory has no file of its settings: it is asked. */
+/* An agent without a run directory has no settings file: ask the agent. */
 static int ask_agent(const struct pb_ask *ask, pid_t pid, struct pb_settings *ret, struct pb_err *err)
 {
     struct pb_session session;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A hash of what a thread was doing. By names, since code objects are numbered anew each time. */
+/* A hash of what a thread was doing. By names, since code objects get new numbers in each reading. */
 static uint64_t hash_stack(const struct pb_shown_thread *t)
 {
     uint64_t h = PB_HASH_START;

@@ -67,9 +67,9 @@ void pb_stackset_frame(const struct pb_stackset *set, uint32_t number, struct pb
 
 /* The set as bytes for another process, which treats them as untrusted. */
 int pb_stackset_encode(const struct pb_stackset *set, void **ret, size_t *ret_size);
-/* Adds a set that came as bytes: whole or, where anything of it is wrong, nothing. owns: whether the ranks
- * are those of its sender; NULL: any are. -EBADMSG: the bytes are no set; -EPERM: owns said no; -ENOMEM,
- * -ENOSPC: a part of it may be in the set then. */
+/* Adds a set received as bytes: all of it, or nothing if any part is malformed. owns: whether the ranks
+ * belong to the sender; NULL: no check. -EBADMSG: malformed; -EPERM: owns returned false; -ENOMEM, -ENOSPC: a
+ * part of it may be in the set. */
 int pb_stackset_merge(struct pb_stackset *set, const void *bytes, size_t size,
                       bool (*owns)(void *arg, const struct pb_set_range *range), void *arg,
                       struct pb_err *err);

@@ -5,7 +5,7 @@
 #pragma once
 
 struct pb_err {
-    char text[512]; /* "" when nothing was said; never ends in a newline */
+    char text[512]; /* "" if no message was set; never ends in a newline */
 };
 
 /* Writes the sentence and returns r, so that a failure is one statement: return pb_fail(err, -EINVAL, ...).

@@ -11,8 +11,8 @@
  * when the calling thread ends; 0: it is not. What stdio has not written yet would be written by both. */
 pid_t pb_process_fork(int end_with_caller);
 
-/* A process in a session of its own that is nobody's child: it outlives the caller, which need not wait for
- * it. 0 in it; 1 or a negative errno in the caller. */
+/* Starts a process in a session of its own that is not our child: it outlives the caller, which need not wait
+ * for it. 0 in it; 1 or a negative errno in the caller. */
 int pb_process_orphan(void);
 
 /* Waits for the end of a child. What a shell would say: its exit status, or 128 + the signal that ended it;

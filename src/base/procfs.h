@@ -29,7 +29,7 @@ uint64_t pb_proc_number(const char *text, const char *key, int base);
  * never runs in user mode and has no stack there; stopping it only delays its work. */
 bool pb_proc_is_worker(const char *stat);
 
-/* Whether all threads of the process have ended, and nobody has waited for it yet. */
+/* Whether all threads of the process have exited, and its parent has not reaped it yet. */
 bool pb_proc_is_zombie(pid_t pid);
 
 /* A thread through which the process can still be read: pid itself, or another thread when the main thread

@@ -33,14 +33,14 @@ struct link {
     pid_t pid; /* 0: a socket of a service */
     int out, errors;
     bool open, connected, holds_place;
-    bool reused, heard; /* it was kept from an earlier question; something of the answer came */
+    bool reused, heard; /* the link served an earlier question; part of the answer arrived */
     bool writes;        /* what is waited for is room to write */
     uint64_t started;
     int64_t sent_ns, heard_ns; /* as pb_node_result has them */
     char *request;             /* NULL: the launcher was given it */
     size_t sent, length;
     struct pb_http_in http;
-    char said[ERRORS_MAX]; /* what the launcher said on standard error */
+    char said[ERRORS_MAX]; /* stderr of the launcher, its end */
     size_t nsaid;
     struct incoming *in; /* one, or one for each label */
     size_t nin;
@@ -234,7 +234,8 @@ static const char *last_line(struct link *l)
     return newline ? newline + 1 : l->said;
 }
 
-/* Whether the launcher did not get there, by its status and its last words: else what it reached said no. */
+/* True: the launcher could not reach the node. False: the node refused. Judged by the exit status and the
+ * last line on stderr. */
 static bool is_far(enum pb_cluster_way way, int status, const char *said)
 {
     static const char *const gone[] = {"(NotFound)", "Unable to connect", "unable to upgrade connection",
@@ -410,7 +411,7 @@ static void read_link(struct pb_ask_part *a, struct link *l)
         return;
     }
     if (n <= 0 && l->errors >= 0)
-        take_errors(l); /* what it said last is why */
+        take_errors(l); /* the last line of stderr is the reason */
     if (labelled) {
         settle_all(a, l);
     } else if (n <= 0) {
@@ -446,7 +447,7 @@ static void write_link(struct pb_ask_part *a, struct link *l)
     if (!error && n < 0 && (errno == EAGAIN || errno == EINTR))
         n = 0;
     if (n < 0 && (l->pid || l->reused)) {
-        l->length = l->sent; /* it has ended: what it said tells why */
+        l->length = l->sent; /* the child exited: its stderr has the reason */
         read_link(a, l);
         return;
     }
@@ -470,7 +471,7 @@ static void write_link(struct pb_ask_part *a, struct link *l)
 
 /* --- the loop --- */
 
-/* The question for a link, and the link: one that was kept, or a new one. */
+/* Gives the link the question. The link is an idle one from an earlier question, or a new one. */
 static int open_link(struct pb_ask_part *a, struct link *l, ssize_t node, struct pb_err *err)
 {
     struct pb_kept_link kept;
@@ -545,7 +546,7 @@ static int start_link(struct pb_ask_part *a, struct link *l, ssize_t node)
     return 0;
 }
 
-/* A link that was kept, and that the other end has closed meanwhile. */
+/* An idle link that the other end has closed since its last use. */
 static void start_anew(struct pb_ask_part *a, struct link *l)
 {
     ssize_t node = l->in->node;

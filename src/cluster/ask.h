@@ -1,8 +1,8 @@
-/* ask: one question to all nodes of a cluster at once, and what each of them answered.
+/* ask: one question to all nodes of a cluster at once, and the answer of each.
  *
- * One loop over descriptors: 128 nodes at a time, of which those that have been silent for a while do not
- * hold their places. Each node ends in one of six states; none holds up another; after the deadline what came
- * is the answer. Memory: a limit for each answer and for all that are held at once. */
+ * One loop over descriptors serves 128 nodes at a time; nodes that stay silent for a while give their places
+ * to others. Each node ends in one of six states, and none delays another. At the deadline, what has arrived
+ * is the answer. Memory is limited for each answer and for all buffered answers together. */
 #pragma once
 
 #include "cluster/select.h"
@@ -13,7 +13,7 @@ enum pb_node_state {
     PB_NODE_ANSWERED,
     PB_NODE_LATE,          /* connected or started, no whole answer by the deadline */
     PB_NODE_UNREACHABLE,   /* no connection, or it ended */
-    PB_NODE_REFUSED,       /* it answers no: no right, no program there, no sense in what it said */
+    PB_NODE_REFUSED,       /* the node refused: no permission, no program there, or a malformed answer */
     PB_NODE_OTHER_VERSION, /* of the frames, or a service that knows no clusters */
     PB_NODE_STATES
 };
@@ -50,10 +50,11 @@ struct pb_cluster_question {
     const char *const
         *words; /* the first says what: "look", "stacks", "command", .. (cli/cluster/answer.c) */
     size_t nwords;
-    unsigned deadline_ms;   /* from now; 0: 2 s */
-    size_t most;            /* bytes of one answer; 0: 64 MB */
-    struct pb_links *links; /* used, and filled with those that answered; NULL: none is kept. A launcher that
-                             * starts all nodes at once keeps its link for questions to the same nodes. */
+    unsigned deadline_ms; /* from now; 0: 2 s */
+    size_t most;          /* bytes of one answer; 0: 64 MB */
+    /* Idle links to reuse; links that answered are added. NULL: none are reused. The link of a launcher that
+     * starts all nodes at once serves questions to the same nodes only. */
+    struct pb_links *links;
     /* Called once for each whole answer, as it comes. It may take what the answer holds (and set it to 0).
      * Negative: the node lied, and counts as refused, with the sentence in err. */
     int (*answer)(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err);

@@ -12,7 +12,7 @@ struct pb_ask_part_plan {
     struct pb_cluster_result *result; /* of all parts */
     uint64_t begun, deadline;         /* CLOCK_MONOTONIC */
     size_t most_open;                 /* links */
-    /* Set for a node whose service cannot have begun to answer: it is settled by another part, or not at all.
+    /* Set for a node whose service cannot have started to answer: another part settles it, or no part does.
      * NULL: this part settles every node. */
     bool *fallen;
 };

@@ -54,8 +54,8 @@ static int open_part(struct parts *p, int which, const struct pb_cluster *c, boo
         return 0;
     plan.link.c = c;
     plan.link.selection = &p->selections[which];
-    /* A launcher of all nodes is kept for questions to the same ones, and those that fall back change. A task
-     * of Ray has no input beyond its question. */
+    /* A launcher of all nodes can be reused only for the same nodes, and the nodes that fall back change. A
+     * task of Ray has no input beyond its question. */
     plan.link.keep =
         p->plan.q->links && c->way != PB_WAY_RAY && !(which == FALLEN && pb_way_is_labelled(c->way));
     plan.fallen = fallen;
@@ -172,7 +172,7 @@ static int ask_parts(struct parts *p)
     return r;
 }
 
-/* Nodes that fell back so late that nobody was asked for them any more. */
+/* Nodes that fell back too late to be asked through the launcher. */
 static void settle_rest(const struct parts *p, struct pb_cluster_result *result)
 {
     for (size_t i = 0; p->fallen && i < p->c->nnodes; i++) {

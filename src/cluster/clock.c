@@ -71,8 +71,8 @@ static int ask_round(struct measuring *m, const struct pb_selection *s, struct p
     return r;
 }
 
-/* Nodes that answered the first round, in groups: each has all its exchanges, then the next. together: those
- * that are reached by one launcher for all, which are one group. */
+/* Nodes that answered the first round, in groups: each group finishes all its exchanges before the next
+ * begins. together: one launcher reaches all these nodes, so they are one group. */
 static int ask_groups(struct measuring *m, const struct pb_selection *s, bool together,
                       struct pb_links *links, uint64_t end, struct pb_err *err)
 {

@@ -23,7 +23,7 @@ int pb_cluster_renew_clocks(struct pb_cluster *c, struct pb_links *links, struct
  * and what clocks drift apart. */
 int64_t pb_clock_error_at(const struct pb_cluster_clock *clock, int64_t at_ns);
 
-/* The node's end: what it says of its clock; received_ns: when the question came. */
+/* The node's end: reports its clock. received_ns: when the question arrived. */
 void pb_clock_say(struct pb_answer_writer *w, int64_t received_ns);
 /* A whole answer in w.waiting, where the line is a question for the clock; false: it is another. */
 bool pb_clock_answer(const char *line, size_t n, const char *node, int64_t received_ns,

@@ -44,7 +44,7 @@ static bool is_word(const char *text)
 /* Lists grow by half as much again; *list is as it was on failure. */
 static int make_room(void **list, size_t n, size_t each)
 {
-    /* A power of two is full: no capacity has to be kept. */
+    /* The array doubles when its length is a power of two, so its capacity is not stored. */
     if (n && (n & (n - 1)))
         return 0;
     void *more = realloc(*list, (n ? 2 * n : 1) * each);

@@ -1,9 +1,9 @@
 /* cluster: a job of many processes on many machines as one target: its nodes, how they are reached, its
  * ranks.
  *
- * What `probing cluster attach` found out, kept in a file of the user's own (0600, in the runtime folder), so
- * that a later command asks at once. Nodes say anew with each answer which ranks they have (wire.h), so a
- * file that is old costs a note and not a wrong answer. */
+ * `probing cluster attach` stores what it found in a file of the user (0600, in the runtime folder), so that
+ * later commands can start at once. Each answer lists the node's ranks (wire.h), so a stale file causes a
+ * warning, never a wrong result. */
 #pragma once
 
 #include "cluster/roles.h"

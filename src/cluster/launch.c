@@ -321,7 +321,7 @@ int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err
     }
     if (!environment)
         return pb_fail(err, -ENOMEM, "out of memory");
-    /* The launcher is nobody's child, and so leaves no zombie. */
+    /* Detach the launcher from us, so that it leaves no zombie. */
     r = pb_process_orphan();
     if (r == 0)
         become_held(l.words, environment, errors);

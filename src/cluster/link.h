@@ -26,9 +26,8 @@ struct pb_launched {
 };
 int pb_link_launch(const struct pb_link_plan *plan, ssize_t node, struct pb_launched *ret,
                    struct pb_err *err);
-/* Starts the launcher of all nodes that are selected so that it goes on when this process has ended, and with
- * it what it runs on the nodes: a launcher that ends those otherwise (srun). What it says as an error goes to
- * the descriptor. */
+/* Starts the launcher of all selected nodes so that it outlives this process, for a launcher (srun) that
+ * kills what it started when it exits. Its stderr goes to the descriptor. */
 int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err);
 /* Whether the way's launcher ends what is left on a node when its question is answered. */
 bool pb_way_must_hold(enum pb_cluster_way way);
@@ -74,7 +73,7 @@ struct pb_kept_link {
 };
 /* node -1: the one of all nodes. False: there is none that can be used. */
 bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_kept_link *ret);
-/* Whether a launcher's child is kept for that node. */
+/* Whether an idle launcher child exists for that node. */
 bool pb_links_has_child(const struct pb_links *l, size_t node);
 void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_kept_link *kept);
 

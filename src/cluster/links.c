@@ -46,7 +46,7 @@ void pb_links_free(struct pb_links *l)
 
     if (!l)
         return;
-    /* A child ends when its input does: all are told before any is waited for. */
+    /* A child exits when its input closes: close all inputs before waiting for any child. */
     for (size_t i = 0; i <= l->nnodes; i++)
         if (l->at[i])
             close_link(l->at[i]);

@@ -87,7 +87,7 @@ bool pb_member_read(const char *environment, size_t length, const char *match, s
     return true;
 }
 
-/* What two jobs differ in, the surest first. torchrun calls its job "none" unless it is told. */
+/* Variables that distinguish two jobs, the most reliable first. torchrun calls its job "none" by default. */
 static void find_job(const char *environment, size_t length, char ret[128])
 {
     static const char *const names[] = {
@@ -169,8 +169,8 @@ static bool is_launcher(const struct member *m, const struct member *all, size_t
     return false;
 }
 
-/* Whether a counts rather than b, both of one rank: Python before a shell that started it, the process that
- * was started before what it started. */
+/* Whether process a represents the rank rather than b: Python before the shell that started it, a parent
+ * before its children. */
 static bool is_better(const struct member *a, const struct member *b)
 {
     if (a->python != b->python)
@@ -262,7 +262,7 @@ int pb_members_read(const struct pb_ask *ask, const char *match, const char *ran
     if (r < 0)
         return pb_fail(err, r, r == -ECANCELED ? "cancelled" : "out of memory");
     if (match && match[0])
-        members.jobs[0] = '\0'; /* the user has told which */
+        members.jobs[0] = '\0'; /* the user named the job */
     *ret = members;
     return 0;
 }

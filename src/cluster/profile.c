@@ -15,7 +15,7 @@
 enum {
     WORDS = 16,
     NODE_MEMORY = 128 << 20,
-    PID_END = 1 << 30 /* beyond that pids of nodes are not kept apart any more */
+    PID_END = 1 << 30 /* beyond this, pids of different nodes may collide */
 };
 
 void pb_cluster_profile_done(struct pb_cluster_profile *p)
@@ -27,7 +27,7 @@ void pb_cluster_profile_done(struct pb_cluster_profile *p)
     *p = (struct pb_cluster_profile){0};
 }
 
-/* A node may speak of the ranks that it said it has, and of no other's. */
+/* A node may send samples only of ranks that it listed. */
 static int check_ranks(const struct pb_profile *p, const struct pb_node_answer *a, struct pb_err *err)
 {
     for (size_t i = 0; i < pb_profile_nthreads(p); i++) {

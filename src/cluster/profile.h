@@ -18,7 +18,7 @@ struct pb_cluster_profile_request {
 struct pb_cluster_profile {
     const struct pb_cluster *c;
     struct pb_collector *nodes; /* one a node; p NULL: nothing came of it */
-    size_t nnodes, nranks;      /* nranks: of those that answered */
+    size_t nnodes, nranks;      /* nranks: of the nodes that answered */
     pid_t shift;                /* what the next node's pids are raised by: those of two nodes must differ */
     struct pb_cluster_result result;
 };

@@ -60,7 +60,7 @@ struct pb_cluster_query {
 static void add_note(struct pb_cluster_query *q, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same of many nodes is said once. */
+/* Equal notes of many nodes are printed once. */
 static void add_note(struct pb_cluster_query *q, const char *format, ...)
 {
     char text[768];
@@ -151,7 +151,7 @@ static void release_rows(struct node_rows *n)
     *n = (struct node_rows){0};
 }
 
-/* The ranks that the node says it has, with the roles of the kept file where it does not know them. */
+/* The ranks that the node listed; roles that it does not know come from the saved file. */
 static int take_ranks(const struct pb_cluster *c, const struct pb_node_answer *answer, struct node_rows *n)
 {
     n->ranks = calloc(answer->nranks + 1, sizeof(*n->ranks));

@@ -1,9 +1,9 @@
-/* query: SQL over all ranks of a cluster: planned, asked of every node, and run over what came.
+/* query: SQL over all ranks of a cluster: planned here, answered by every node, finished here.
  *
- * Opening it plans the statements, asks the nodes until the deadline and hands their rows to a worker here;
- * then it is pulled event by event as any query. rank, node and role lead every table; cluster.nodes,
- * cluster.ranks and cluster.clocks are tables of the asking side. An answer that lies costs its node, and
- * nobody else. */
+ * Opening a query plans the statements, collects the nodes' rows until the deadline and passes them to a
+ * worker here. Then the caller pulls events as from any query. rank, node and role lead every table;
+ * cluster.nodes, cluster.ranks and cluster.clocks are tables of the asking side. A malformed answer fails its
+ * own node only. */
 #pragma once
 
 #include "cluster/ask.h"

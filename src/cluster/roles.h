@@ -31,7 +31,7 @@ int pb_roles_add(struct pb_roles *r, const char *name, uint32_t value);
 /* -1: it has no such role. */
 int64_t pb_roles_get(const struct pb_roles *r, const char *name);
 
-/* The roles of a rank by a layout of sizes, of which one may be "*": what is left of the world. -EINVAL: no
- * layout, or it does not divide the world. */
+/* The roles of a rank by a layout of sizes. One size may be "*": the rest of the world. -EINVAL: no layout,
+ * or it does not divide the world. */
 int pb_roles_compute(const char *layout, uint32_t world, uint32_t rank, struct pb_roles *ret,
                      struct pb_err *err);

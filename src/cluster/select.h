@@ -12,7 +12,7 @@ struct pb_selection {
     bool *node;                /* of each node: it is asked */
     char *wanted;              /* the ranks as numbers and ranges, "0-3,9"; NULL: all */
     size_t nnodes, asked;
-    size_t nranks; /* how many ranks are selected, of those that are known */
+    size_t nranks; /* known ranks that are selected */
 };
 
 /* -EINVAL: a text that is none of these, or that fits nothing. */

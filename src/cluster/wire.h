@@ -71,7 +71,7 @@ struct pb_bytes {
     size_t n;
 };
 
-/* What one rank, or the node itself, has said. */
+/* The output of one rank, or of the node itself. */
 struct pb_answer_part {
     struct pb_cluster_rank rank; /* node is not set here */
     bool ended;                  /* an EXIT came */
@@ -94,7 +94,7 @@ void pb_node_answer_done(struct pb_node_answer *a);
 
 struct pb_answer_reader {
     struct pb_node_answer answer;
-    size_t most; /* bytes that may be kept */
+    size_t most; /* limit for buffered bytes */
     bool greeted, text;
     unsigned char *buffer;
     size_t n, cap;
@@ -105,6 +105,6 @@ struct pb_answer_reader {
 };
 void pb_answer_reader_init(struct pb_answer_reader *r, size_t most, bool text);
 void pb_answer_reader_done(struct pb_answer_reader *r);
-/* 0; 1: the answer is whole; -EPROTO: of another format; -EBADMSG: no answer; -EMSGSIZE: more than may be
- * kept; -ENOMEM. After a failure nothing is taken any more. */
+/* 0; 1: the answer is complete; -EPROTO: another format; -EBADMSG: malformed; -EMSGSIZE: over the limit;
+ * -ENOMEM. After a failure all further input is ignored. */
 int pb_answer_reader_take(struct pb_answer_reader *r, const char *bytes, size_t n);

@@ -54,7 +54,7 @@ static int append(struct pb_answer_reader *r, struct pb_bytes *to, const void *b
 {
     if (n > r->most)
         return refuse(r, -EMSGSIZE, "it sends more than is taken from one node");
-    /* By powers of two, so that no capacity has to be kept; and one for the NUL. */
+    /* Doubled at powers of two, so that no capacity is stored; one more byte for the NUL. */
     size_t need = to->n + n + 1, had = to->at ? to->n + 1 : 0, room = 64, grown = 64;
     while (room < had)
         room *= 2;

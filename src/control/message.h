@@ -101,7 +101,7 @@ enum pb_probes_mode {
 enum pb_probe_state {
     PB_PROBE_OFF = 0,
     PB_PROBE_ON = 1,
-    PB_PROBE_STUCK = 2, /* was told to stop and could not; told again when it is stopped, or started */
+    PB_PROBE_STUCK = 2, /* was to stop and could not; retried when it is stopped or started again */
 };
 
 enum pb_crash_mode {

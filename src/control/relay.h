@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 #define PB_RELAY_NAME "probing-command"
-/* The header by which the tool says what it calls the service, HOST:PORT; and the environment variable by
- * which the service says that to the command, with a blank and its own target behind where it has one. */
+/* The header with which the tool sends the service's HOST:PORT, as the user wrote it; and the environment
+ * variable with which the service passes it to the command, followed by a blank and the service's own target
+ * if there is one. */
 #define PB_RELAY_AT     "X-Probing-At"
 #define PB_RELAY_SERVED "PROBING_SERVED"
 /* The folder in which the user's service keeps its token, below that of own_folder.h. */

@@ -15,7 +15,7 @@
 
 #define PB_RUNDIR_OF ".of-"
 
-/* The limits on dead runs in one user's directory: the newest are kept, up to this size, number and age. */
+/* The limits on dead runs in one user's directory: the newest stay, up to this size, number and age. */
 #define PB_RUNDIR_KEEP_BYTES (1ull << 30)
 #define PB_RUNDIR_KEEP_S     (7 * 86400) /* unless the run says otherwise: probing.retention_days */
 #define PB_RUNDIR_KEEP_RUNS  200

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Numbers index arrays only: what is kept and sent goes by name. */
+/* Numbers index arrays only: files and messages use the names. */
 enum pb_setting {
     PB_SET_SAMPLE_RATE,
     PB_SET_MAX_MEMORY,

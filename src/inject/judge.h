@@ -1,6 +1,6 @@
 /* judge: may this thread be borrowed now, and does it block an injection? See spans.h for the rule.
  *
- * Owned by the search for a thread (find.h) and kept during it: unwind tables are read once, if possible
+ * Owned by the search for a thread (find.h), for its duration: unwind tables are read once, if possible
  * before any thread is held. */
 #pragma once
 

@@ -397,7 +397,7 @@ static int judge_answer(struct pb_load *l, struct pb_inject_result *ret, struct 
     if (a->error)
         return pb_fail(err, -a->error, "process %d cannot start a second thread: %s", pid,
                        strerror(a->error));
-    if (l->failure) /* it was told to give up, and err says why */
+    if (l->failure) /* it was ordered to give up; err says why */
         return l->failure;
     a->text[sizeof(a->text) - 1] = '\0';
     clean_reason(l, a->text);

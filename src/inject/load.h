@@ -42,7 +42,7 @@ pid_t pb_load_tid(const struct pb_load *l, pid_t ns_tid);
 bool pb_load_waits_for_lock(const struct pb_load *l, pid_t tid);
 
 /* Fills the memfd that thread tid (of our namespace) made, or writes a file, and lets the target continue. On
- * failure the target is told to give up. */
+ * failure orders the target to give up. */
 int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err);
 
 /* Waits until l->answer is complete. -EINTR, -ETIMEDOUT: the threads go on, and end by themselves. */

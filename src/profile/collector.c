@@ -75,7 +75,7 @@ static uint32_t thread_of(struct pb_collector *c, const struct pb_profile *names
         return PB_PROFILE_NONE;
     if (!c->threads[thread]) {
         struct pb_profile_thread t = pb_profile_thread_at(names, thread);
-        /* The sum of what another machine says may be anything: without a sign it only wraps. */
+        /* A sum from another machine may be any number: unsigned, it only wraps. */
         pid_t pid = (pid_t)((uint32_t)t.pid + (uint32_t)c->shift),
               tid = (pid_t)((uint32_t)t.tid + (uint32_t)c->shift);
         uint32_t own = pb_profile_thread(c->p, pid, tid, t.name, t.process);

@@ -50,7 +50,7 @@ struct pb_node {
 
 struct pb_profile_thread {
     pid_t pid, tid;
-    const char *name;    /* "" where nobody gave one */
+    const char *name;    /* "" if it has no name */
     const char *process; /* label of its target: "rank 3", "pid 4711" */
     bool ran;            /* it was on a CPU at some time between two of its samples */
     bool hidden;         /* writers leave it out */
@@ -83,7 +83,7 @@ void pb_profile_clocks_now(struct pb_profile_clocks *ret);
 
 /* What was sampled, and how well. */
 struct pb_profile_facts {
-    char title[256];   /* the command line, or what else it is called */
+    char title[256];   /* the command line, or another title */
     const char *clock; /* "wall", "CPU", "GIL" */
     double rate;       /* wanted, a second; 0: not known */
     struct pb_profile_clocks start;

@@ -65,8 +65,8 @@ unsigned pb_sampler_left(const struct pb_sampler *s);
  * there are no more. */
 bool pb_sampler_note(const struct pb_sampler *s, size_t i, char *buf, size_t size);
 
-/* Begins a new epoch of the profile (pb_profile_begin_epoch): keeps the present stacks of the threads and
- * forgets everything else, samples too. Sinks are told before. Not within a tick. */
+/* Starts a new epoch of the profile (pb_profile_begin_epoch): keeps the present stacks of the threads and
+ * forgets everything else, samples too. Notifies sinks first. Not within a tick. */
 int pb_sampler_begin_epoch(struct pb_sampler *s);
 
 /* Updates the facts of the profile. */

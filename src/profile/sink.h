@@ -19,7 +19,7 @@ struct pb_sample {
 
 struct pb_sink {
     void *arg;
-    /* Adds a sample; names resolves its numbers. Negative: it was not kept, and counts as failed. */
+    /* Adds a sample; names resolves its numbers. Negative: it was dropped, and counts as failed. */
     int (*add)(void *arg, const struct pb_profile *names, const struct pb_sample *sample);
     /* All numbers become invalid when this returns. NULL: not needed. */
     void (*begin_epoch)(void *arg, const struct pb_profile *names);

@@ -163,8 +163,7 @@ static void forget_unseen(struct pb_process_watch *w)
     }
 }
 
-/* The process may have begun another program (exec), without Python or not yet with it: then it has no
- * threads for now. */
+/* The process may have called exec, and has no Python, or none yet: then it has no threads for now. */
 static int list_python(struct pb_sampler *s, struct pb_process_watch *w,
                        const struct pb_native_threads *native, const struct pb_py_thread **ret)
 {

@@ -9,8 +9,8 @@
 #include "remote/core.h"
 #include "remote/native/unwind.h"
 
-/* A PT_LOAD: size bytes of memory at start, of which the first `dumped` are in the core at offset. In a core
- * that was not cut short those up to `meant` would be. */
+/* A PT_LOAD: size bytes of memory at start. The core has the first `dumped` of them at offset; a complete
+ * core has `meant`. */
 struct pb_core_segment {
     uint64_t start, size, dumped, meant, offset;
     unsigned prot;

@@ -387,10 +387,10 @@ static int tell_call(pid_t tid, int number)
 }
 
 /* At a stop the aarch64 kernel has already decided about a restart, by a result that is no longer in the
- * registers, and forgotten the call. The number is still in x8. The first argument, which was in x0, no
- * register set shows, but the kernel keeps it, and shows it in /proc/PID/task/TID/syscall while a thread is
- * in a call: so it is told the number again for the time of that look. If we die in between, the thread
- * continues as if nothing had been: of a call with the result EINTR the kernel restarts none. */
+ * registers, and forgotten the call. The number is still in x8. The first argument was in x0, and no register
+ * set shows it. The kernel shows it in /proc/PID/task/TID/syscall while a thread is in a call, so we set the
+ * number again for the time of that look. If we die in between, the thread continues unharmed: the kernel
+ * restarts no call whose result is EINTR. */
 static int read_first_argument(pid_t pid, pid_t tid, long number, uint64_t *ret)
 {
     struct pb_waiting now;

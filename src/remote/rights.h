@@ -20,8 +20,8 @@ struct pb_rights {
     gid_t groups[PB_RIGHTS_GROUPS];
 };
 
-/* The rights of that process's user; 0: our own. An ordinary user has no more rights than his own: they are
- * kept. -ESRCH. */
+/* The rights of that process's user; 0: our own. An ordinary user cannot have more rights than his own: no
+ * change. -ESRCH. */
 int pb_rights_of(pid_t pid, struct pb_rights *ret);
 
 /* The same for a user and one group. */

@@ -52,7 +52,7 @@ struct pb_source {
     pid_t pid;        /* 0: no live process */
     pid_t main;       /* its first thread */
     int fd;           /* -1: none */
-    int tasks;        /* 1 + its folder of threads, kept open; 0: not yet */
+    int tasks;        /* 1 + the descriptor of its folder of threads, held open; 0: not yet */
     uint16_t machine; /* EM_*; 0: ours */
     bool spin;   /* poll for the answers of another process: a thread of the target is stopped meanwhile */
     void *extra; /* of the kind */

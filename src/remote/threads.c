@@ -103,7 +103,7 @@ static int by_tid(const void *a, const void *b)
     return (x->tid > y->tid) - (x->tid < y->tid);
 }
 
-/* What was in the list, also those that are not kept. */
+/* What was in the list, including threads that were dropped. */
 struct listed {
     size_t n;
     pid_t last;

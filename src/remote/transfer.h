@@ -45,7 +45,7 @@ struct pb_transfer_call {
  * are changed last. */
 int pb_transfer_finish(pid_t pid, pid_t tid, const struct pb_transfer_call *call);
 
-/* Of a thread that finishes a transfer: where the program itself is. For whoever shows its stack. */
+/* The program's own position while a thread finishes a transfer, for readers of its stack. */
 struct pb_transfer_place {
     uint64_t sp, pc;
 };

@@ -6,7 +6,7 @@
 
 enum {
     MIN_READY = 2,
-    MAX_SHARE = 8, /* at most one segment in so many is kept ready */
+    MAX_SHARE = 8, /* keep at most one segment in so many ready */
 };
 
 /* Frees unused segments first, then the oldest of the table most above its share, until the bound holds. */

@@ -152,8 +152,7 @@ static size_t put_into(struct pb_ring *ring, const uint8_t *data, size_t size)
     return put;
 }
 
-/* Waits until the place's bell differs from `heard`, or until that time (0: no limit). 0: the time is
- * over. */
+/* Waits until the place's bell differs from `heard`, or until the deadline (0: none). 0: timed out. */
 static int wait_for_bell(const uint32_t *bell, uint32_t heard, uint64_t until)
 {
     uint64_t now = until ? pb_now_ns() : 0;

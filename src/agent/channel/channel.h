@@ -78,8 +78,8 @@ struct pb_channel_listen {
 /* Returns the port, or negative errno with a sentence in why. */
 int pb_channel_listen(const struct pb_channel_listen *how, char *why, size_t why_size);
 
-/* Stops listening for that kind, "" for all; with `channels` also ends those that came that way. Returns how
- * many were stopped. */
+/* Stops listening for that kind ("": all kinds); with `channels` also closes the channels accepted there.
+ * Returns how many listeners were stopped. */
 int pb_channel_listen_stop(const char *kind, int channels);
 
 /* The descriptors to poll, and the handling of their events: PB_CHANNEL_POLLED entries. */

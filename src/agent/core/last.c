@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define LOOK_NS (250 * PB_NS_PER_MS)
-#define END_MS  300 /* for code of a user's that is told to stop */
+#define END_MS  300 /* for code of a user that was interrupted */
 
 static int is_main_thread_ended(void)
 {

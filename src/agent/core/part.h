@@ -14,8 +14,8 @@
 struct pb_agent;
 
 struct pb_part {
-    /* The tables are open, and no client can connect yet. -errno with a sentence in why: the agent does not
-     * start. `end` is called then too, also for parts that had not begun. */
+    /* The tables are open, and no client can connect yet. -errno with a message in why: the agent does not
+     * start. Then `end` is called too, also for parts that did not start. */
     int (*begin)(struct pb_agent *agent, char *why, size_t why_size);
     /* Rows can be recorded. */
     void (*ready)(struct pb_agent *agent);

@@ -44,5 +44,5 @@ void pb_recorder_end_row(struct pb_row *row, uint32_t place);
 void pb_recorder_open(struct pb_arena *arena);
 int pb_recorder_close(void);
 
-/* In a forked child: nobody is inside, and nothing records. */
+/* In a forked child: no thread is inside the recorder, and recording is off. */
 void pb_recorder_forget(void);

@@ -53,8 +53,8 @@ static void send_setting(struct pb_agent *agent, struct pb_server_client *c, uin
     pb_server_send(&agent->server, c->id, buf, (size_t)pb_frame_end(&w, PB_MSG_OUTPUT, request));
 }
 
-/* Written to the file before it takes effect: a tool that reads the file must not mask less than the process
- * was told to. */
+/* Write the file before the setting takes effect: a tool that reads the file must never mask less than the
+ * process does. */
 static int set_setting(struct pb_agent *agent, const char *name, const char *value, char *why,
                        size_t why_size)
 {

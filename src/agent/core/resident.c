@@ -116,8 +116,8 @@ static void hide_our_path(void)
     pb_fork_gate_each_object(rename_our_object, NULL);
 }
 
-/* Releases retired arenas, if possible. A row is held for nanoseconds, unless its thread is kept from
- * running. */
+/* Releases retired arenas, if possible. A writer holds a row for nanoseconds, unless its thread is
+ * preempted. */
 static void release_retired(void)
 {
     for (int i = 0; i < RETIRED; i++)
@@ -146,7 +146,7 @@ static void close_tables(struct pb_agent *a)
 {
     /* A child forked at this moment must not touch memory that is being unmapped. */
     __atomic_store_n(&current_arena, NULL, __ATOMIC_SEQ_CST);
-    /* A thread of the program may stay inside the recorder: 50 ns, unless it is kept from running. */
+    /* A thread of the program may be inside the recorder: for 50 ns, unless it is preempted. */
     int inside = pb_recorder_close() < 0;
     if (a->arena && inside)
         retire_tables(a->arena);

@@ -26,7 +26,7 @@ enum { SCENE_MS = 5000, SCENES_MAX = 8 };
  * second has the objects to release. */
 enum { FREE, WAITED_FOR, DESCRIBED, NOT_DESCRIBED, ABANDONED };
 
-/* The arguments of catch_hook(), kept in the tuple that a hook has as its self. */
+/* The arguments of catch_hook(), stored in the tuple that is the hook's self. */
 enum { NUMBER, BEFORE, DESCRIBE, PRINTS_FIRST, ONLY_WITH };
 
 struct exception_scene {

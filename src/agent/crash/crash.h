@@ -15,8 +15,9 @@
 #include <stdint.h>
 
 #define PB_CRASH_WAIT_MS 2000
-/* A process that still runs this long after its scene was kept copes with that signal: its handler repairs
- * the fault (guard pages of a virtual machine, siglongjmp). From then on it gets that signal directly. */
+/* A process that still runs this long after its scene was recorded handles that signal itself: its handler
+ * repairs the fault (guard pages of a virtual machine, siglongjmp). From then on it gets that signal
+ * directly. */
 #define PB_CRASH_SURVIVED_MS 3000
 
 struct pb_agent;
@@ -43,9 +44,9 @@ void pb_crash_disarm(void);
 int pb_crash_left_out(int i, const char **ret_why);
 /* 1: a thread waits in the handler, and this is reported for the first time. */
 int pb_crash_take(struct pb_crash *ret);
-/* The scene is kept: the handler continues. */
+/* The scene is recorded: the handler continues. */
 void pb_crash_release(void);
-int pb_crash_is_handled(void); /* a scene was kept, or given up, and the handlers were not armed since */
+int pb_crash_is_handled(void); /* a scene was recorded, or timed out; the handlers are not armed yet */
 /* Then, if the program survived: the signal, which is not caught any more. The others are armed again. */
 int pb_crash_survived(void);
 /* In a child of fork: restores the former handlers. Async-signal-safe. */

@@ -22,7 +22,7 @@
 static pb_client_id keeper;
 static uint32_t keeper_request;
 static uint64_t crash_number;
-static uint64_t scene; /* id of the last event that the keeper was told of */
+static uint64_t scene; /* id of the last event that the keeper was notified of */
 static uint64_t over_since;
 static uint32_t copies_wanted, copies_made; /* requests by threads that wait for the copy of the tables */
 
@@ -231,7 +231,7 @@ static void tell_keeper(struct pb_agent *agent, const struct pb_crash *crash)
         pb_crash_release();
 }
 
-/* Whether the program copes with a signal shows some time after its scene was kept. */
+/* Whether the program handles a signal itself shows some time after its scene was recorded. */
 static void watch_survivor(void)
 {
     if (!pb_crash_is_handled()) {

@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* Adds a row to probing.registered, by which a query finds the table; kept for the next agent. For Python
+/* Adds a row to probing.registered, by which a query finds the table; the next agent inherits it. For Python
  * tables; any thread. */
 void pb_live_tell(const char *name, const char *kind, const char *function, int active);
 

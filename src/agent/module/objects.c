@@ -189,7 +189,7 @@ static pb_pyobject *objects_unmark(pb_pyobject *self, pb_pyobject *mark)
     return py->none;
 }
 
-/* --- what is told of an object --------------------------------------------------------------------- */
+/* --- the facts about an object --------------------------------------------------------------------- */
 
 /* The parameters of a walk: the fields of the tuple that _objects.py gives. */
 enum { MARK, HEADS, SLICE, TYPES, GETTERS, REFS, GET_FIELDS, DICT, LIST, GC, HOW };
@@ -561,7 +561,7 @@ static int walk_rings(struct object_walk *w, struct generations *g, int stage, u
     struct object_ring *mark = (struct object_ring *)(void *)w->how[MARK] - 1, *at = mark;
     int r = 0;
 
-    if (!mark->next) /* nobody untracks a list, but it is possible */
+    if (!mark->next) /* no program is known to untrack a list, but it is possible */
         return RINGS;
     if (stage < 0) {
         stage = 0;

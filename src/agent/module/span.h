@@ -54,7 +54,7 @@ void pb_span_enter(const struct pb_python *py, pb_pyobject *self, pb_pyobject *a
 /* It ends. */
 void pb_span_leave(const struct pb_python *py, pb_pyobject *self);
 
-/* Around a yield, whose caller is in neither this span nor those that the generator opened in it. */
+/* Around a yield: its caller is in neither this span nor the spans that the generator opened in it. */
 void pb_span_suspend(const struct pb_python *py, pb_pyobject *self);
 void pb_span_resume(const struct pb_python *py, pb_pyobject *self);
 

@@ -26,7 +26,7 @@ enum { PB_IDS_OF(PB_TABLE_MEMORY_USAGE) COLUMNS };
 static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_MEMORY_USAGE)};
 
 static struct pb_table *table;
-static uint64_t interval_ns, due_ns, begun_ns; /* begun: when a block last began */
+static uint64_t interval_ns, due_ns, begun_ns; /* begun: when the current block started */
 static int blocks;                             /* that are open */
 static int row_wanted;                         /* a block began or ended since the last row */
 

@@ -13,8 +13,8 @@ extern const struct pb_part pb_part_probes;
 /* All probes; ends with NULL. */
 extern const struct pb_probe *const pb_probe_list[];
 
-/* Sets the list and starts those that are on from the beginning. -errno with a sentence in why: one could not
- * be started; then all are off. */
+/* Sets the list and starts the probes that are on by default. -errno with a message in why: one could not be
+ * started; then all are off. */
 int pb_probes_begin(const struct pb_probe *const *list, struct pb_arena *arena, char *why, size_t why_size);
 
 /* Starts one. If it is on with the same settings it is left alone, else stopped and started again. 1: it was

@@ -26,7 +26,7 @@ enum { OPEN, CLOSED, CLOSED_WITH_INTERPRETER };
 static uint32_t door;
 static uint32_t entering;            /* threads between the check of `door` and their thread state */
 static unsigned long inside[PLACES]; /* threads that have one, as Python names them; 0: free */
-static unsigned long left[PLACES];   /* those that were inside when this process was forked */
+static unsigned long left[PLACES];   /* threads that were inside when this process was forked */
 
 int pb_enter_find(struct pb_python *ret, char *why, size_t why_size)
 {
@@ -156,7 +156,8 @@ static int may_allocate(const struct pb_python *py, uint64_t began)
     if (hook == PB_STATES_NO_HOOK)
         return 1;
     pb_states_ask(py);
-    /* Nobody runs Python code: nobody calls tracemalloc.stop() now, nor does what was asked for. */
+    /* No thread runs Python code: so none calls tracemalloc.stop() now, and the request did not run
+     * either. */
     return hook == PB_STATES_TRACEMALLOC && pb_now_ns() - began > MADE_MS * PB_NS_PER_MS &&
            pb_gil_holder(py) == 0;
 }

@@ -398,7 +398,7 @@ static pb_pyobject *list_frames(const struct pb_python *py, unsigned long ident,
     void *t = py->first_tstate(interpreter);
     for (int n = 0; t && n < LIST_MAX; n++, t = py->next_tstate(t)) {
         other = __atomic_load_n((const unsigned long *)((const char *)t + l->thread_id), __ATOMIC_RELAXED);
-        if (!other) /* kept for later, of no thread: states.h */
+        if (!other) /* stored for later, of no thread: states.h */
             continue;
         if (!ident) {
             pb_pyobject *frame = top_frame(py, l, t);

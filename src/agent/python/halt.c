@@ -16,7 +16,7 @@ enum { TRACE_CALL, TRACE_EXCEPTION, TRACE_LINE, TRACE_RETURN };
 
 static uint32_t word;  /* odd: wanted threads stop; changes when they are released */
 static uint64_t until; /* when they continue by themselves, ns */
-/* Written by the thread that has begun a halt, with the GIL or, without one, before the word is odd; read by
+/* Written by the thread that started a halt, with the GIL or, without one, before the word is odd; read by
  * all. */
 static unsigned long wanted[THREADS_MAX];
 static uint8_t stopped[THREADS_MAX];

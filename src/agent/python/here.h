@@ -13,8 +13,8 @@ struct pb_here {
     int left;
 };
 
-/* Whether this build's frames are what we take them for: 1 yes. Asked once, with the GIL, in a thread of
- * ours, since it runs a line of Python; the others must not be called before it has said yes. */
+/* Whether the frames of this build have the layout that we expect: 1 yes. Call it once, with the GIL, in a
+ * thread of ours, since it runs a line of Python; call the other functions only after it returned 1. */
 int pb_here_is_known(const struct pb_python *py);
 
 /* The innermost frame of this thread. 1: there may be some. 0: the thread does not hold the main

@@ -48,11 +48,11 @@ int pb_job_turn(struct pb_server *server);
 /* In a forked child, after pb_locks_forget: the threads are not there. */
 void pb_job_forget_all(void);
 
-/* Releases the Python objects kept between jobs, in a thread of its own since that needs the GIL. */
+/* Releases the Python objects cached between jobs, in a thread of its own since that needs the GIL. */
 void pb_job_release_python(void);
 
-/* The globals of the Python part, made by the first caller and kept until detach. With the GIL. A new
- * reference, since a detach may release it meanwhile; NULL with an exception. */
+/* The globals of the Python part; the first caller creates them, detach releases them. With the GIL. A new
+ * reference, since a detach may release them concurrently; NULL with an exception. */
 struct pb_python;
 struct pb_pyobject *pb_job_part(const struct pb_python *py);
 

@@ -32,7 +32,7 @@ static struct {
     uint64_t python; /* the key of a class that has its own operations in Python, and perhaps sizes */
 } at;
 
-static pb_pyobject *tensor_type; /* torch.Tensor; kept for good */
+static pb_pyobject *tensor_type; /* torch.Tensor; referenced for good */
 
 /* enum c10::ScalarType */
 static const struct {
@@ -78,8 +78,8 @@ static int read_checked(const char *from, void *to, size_t size)
 
 /* --- what libc10 has ------------------------------------------------------------------------------------ */
 
-/* Keys that a tensor may have whose memory is what it says it is. Others (Conjugate, Negative, ZeroTensor,
- * Python, Functionalize...) say that its values are made of its memory by an operation. */
+/* Dispatch keys of tensors whose memory holds their values. With other keys (Conjugate, Negative, ZeroTensor,
+ * Python, Functionalize...) an operation computes the values from the memory. */
 static int is_allowed(const char *key)
 {
     static const char *const keys[] = {"Dense", "ADInplaceOrView", "AutogradOther", "AutogradFunctionality"};
@@ -395,8 +395,8 @@ int pb_tensor_grad(const struct pb_tensor *t, pb_pyobject **object, struct pb_te
 
     if (!grad)
         return 0;
-    /* With the flag the object is kept by the tensor of C++ and not the other way round: a reference to it
-     * keeps no memory. */
+    /* With the flag, the C++ tensor owns the Python object: a reference to the object does not keep the
+     * memory alive. */
     uint64_t known = word_at(grad, at.back);
     int is_kept = read_impl(grad, NULL, ret) > 0 && (known & 1);
     *object = is_kept ? NULL : (pb_pyobject *)(uintptr_t)(known & ~UINT64_C(1));

@@ -22,7 +22,7 @@ struct pb_tensor {
     int64_t count, nbytes; /* its elements; of its storage */
     int dims, number;      /* number: of the type, as torch counts them */
     int size;              /* bytes of an element */
-    int version;           /* count of changes; -1: none is kept (inference mode) */
+    int version;           /* count of changes; -1: not counted (inference mode) */
     int is_dense;          /* its memory, if it has any, has its values */
     char device[24];       /* "cpu", "cuda:1" */
 };
@@ -30,8 +30,8 @@ struct pb_tensor {
 /* Looks up once what is needed of torch, without the GIL; else the first read does. */
 void pb_tensor_begin(const struct pb_python *py);
 
-/* With the GIL, and a reference to the object. 1: it was read; 0: it is no tensor; -1: it is one of another
- * kind, of which only `why` and `version` are set. Neither waits nor leaves an exception. */
+/* With the GIL, and a reference to the object. 1: it was read; 0: not a tensor; -1: a tensor of an
+ * unsupported kind: only `why` and `version` are set. Never waits and leaves no exception. */
 int pb_tensor_read(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *ret);
 
 /* How far the elements reach from the first one, in elements; -1: not within a storage. */

@@ -9,7 +9,7 @@
 
 #define WORD      sizeof(uint64_t)
 #define SLICE     (1 << 20) /* elements that are added up before other threads get a turn of the GIL */
-#define RANGE_MAX 4096      /* elements of which least and most are told */
+#define RANGE_MAX 4096      /* elements over which least and most are computed */
 
 /* Of enum c10::ScalarType. */
 enum { U8, I8, I16, I32, I64, F16, F32, F64, BOOL = 11, BF16 = 15, U16 = 27, U32, U64 };

@@ -105,7 +105,7 @@ static void put_run(const struct archived *of, const struct pb_archive_files *fi
     }
 }
 
-/* A partition may have files of thousands of runs: it is listed once for all of them. */
+/* A partition may have files of thousands of runs: list it once for all of them. */
 static int put_runs(const struct pb_sql_query *q, struct pb_archive_lists *lists, const char *table,
                     const struct pb_archive_days *days, struct archive_answer *a)
 {

@@ -18,7 +18,7 @@ struct pb_sent_frame {
     const uint8_t *data;
 };
 
-/* 1: the next frame; 0: there is none; -EBADMSG: what is there is none. *at begins at 0. */
+/* 1: the next frame; 0: no more; -EBADMSG: malformed. *at begins at 0. */
 int pb_sent_next(const uint8_t *data, size_t size, size_t *at, struct pb_sent_frame *ret);
 
 /* Writes a message as a frame. -EIO. */

@@ -19,8 +19,8 @@ bool pb_need_names_matter(const struct pb_engine *e);
  * any of their columns. */
 void pb_need_names(struct pb_engine *e, const struct pb_json *tree);
 
-/* Adds those that the catalog lacks and that a function of the process gives. A function that fails is an
- * error; a name that nobody knows is not: DuckDB will refuse it. */
+/* Adds tables that the catalog lacks and a function of the process provides. A function that fails is an
+ * error; an unknown name is not: DuckDB will refuse it. */
 int pb_need_missing(struct pb_engine *e, struct pb_err *err);
 
 /* Lets DuckDB ask for a table that it does not find, in a statement whose tree hides names. */

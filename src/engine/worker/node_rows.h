@@ -7,7 +7,7 @@
 
 #include "engine/worker/internal.h"
 
-/* Takes the rows, until the caller says that there are no more, and makes the tables and views. */
+/* Reads the rows until the caller sends the end, and makes the tables and views. */
 int pb_node_rows_begin(struct pb_engine *e, struct pb_err *err);
 
 /* Forgets them all: the next request finds the database as it was. */

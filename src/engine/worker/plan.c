@@ -41,7 +41,7 @@ struct planner {
 /* A table in a FROM. */
 struct leaf {
     uint32_t node;
-    bool may_push; /* a row that its conditions leave out is missed by nobody */
+    bool may_push; /* rows that its conditions exclude affect no result */
 };
 
 struct leaves {

@@ -275,7 +275,7 @@ static void put_merged(FILE *out, enum merged as, unsigned i)
 {
     switch (as) {
     case MERGE_COUNT:
-        /* Of no rows at all the sum is NULL, the count is none. */
+        /* Without any row the sum is NULL, the count is absent. */
         fprintf(out,
                 CAST_HEAD "{\"class\":\"OPERATOR\",\"type\":\"OPERATOR_COALESCE\",\"alias\":\"\","
                           "\"query_location\":0,\"children\":[" FUNCTION_HEAD("sum")

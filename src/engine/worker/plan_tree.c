@@ -41,7 +41,7 @@ bool plan_column(const struct plan *p, uint32_t node, const struct plan_scope *s
 
     if (!first || !plan_is(p, node, "class", "COLUMN_REF"))
         return false;
-    /* Names that are cut by the buffer, or have no text, are nobody's. */
+    /* Names without text, or cut by the buffer, match no table. */
     if (p->j->nodes[first].length >= PLAN_NAME || (second && p->j->nodes[second].length >= PLAN_NAME))
         return false;
     if (!second) {

@@ -53,13 +53,13 @@ void pb_alloc_sampled(void *block, size_t size);
 /* The filter has the block. Any thread. */
 void pb_alloc_freed(const void *block);
 
-/* With the GIL. place: 0 where nothing is executed. release lets go of what it holds, which may run code of
- * the program's. */
+/* With the GIL. place: 0 where no Python code runs. release drops its references, which may run code of the
+ * program. */
 int pb_alloc_place(const struct pb_python *py, struct pb_alloc_place *ret);
 void pb_alloc_place_release(const struct pb_python *py, struct pb_alloc_place *place);
 /* How many bytes a sample of that size stands for; 0: it is none. *left as above. */
 uint64_t pb_alloc_choose(int64_t *left, uint64_t size);
-/* A place that was told in words; NULL: not known. */
+/* A place given as text; NULL: not known. */
 struct pb_alloc_texts {
     const char *function, *file, *caller; /* caller: a file */
     int line, caller_line;
@@ -85,7 +85,7 @@ void pb_alloc_tensors_put(const struct pb_python *py, char *why, size_t why_size
 void pb_alloc_tensors_take(const struct pb_python *py);
 int pb_alloc_tensors_are_in(void);  /* any thread */
 int pb_alloc_is_torch_loaded(void); /* a thread of ours, without the GIL */
-/* The end of a block, whoever tells of it: any thread, with or without the GIL. */
+/* The end of a block, from any thread, with or without the GIL. */
 void pb_alloc_tensors_freed(const void *block);
 void pb_alloc_tensors_forget(void); /* in a child of fork */
 

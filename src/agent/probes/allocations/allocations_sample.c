@@ -287,7 +287,7 @@ void pb_alloc_write(const struct pb_python *py, const struct pb_alloc_place *pla
     if (!follows)
         return;
     struct followed *f = find_followed((uintptr_t)what->block);
-    if (!f->block) { /* else its end was not told of: by a thread without the GIL */
+    if (!f->block) { /* else a thread without the GIL freed it unseen */
         __atomic_store_n(&pb_allocations.alive, pb_allocations.alive + 1, __ATOMIC_RELAXED);
         pb_alloc_filter_add(what->block);
     }

@@ -65,8 +65,7 @@ struct young {
     char device[12];
 };
 
-/* Of one thread: what it made last, and the one before where that shares its memory, perhaps with the last.
- */
+/* Of one thread: the tensor that it made last, and the one before if that may share its memory. */
 static struct family {
     unsigned long thread;
     struct young last, shared;

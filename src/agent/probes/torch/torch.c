@@ -323,7 +323,7 @@ static int are_left_in(void)
     return !__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) && __atomic_load_n(&slots_in, __ATOMIC_SEQ_CST);
 }
 
-/* Where there is no torch nobody asks for the GIL. */
+/* Do not take the GIL in a process without torch. */
 static struct pb_gil_work work = {.name = "probing-torch",
                                   .possible = is_torch_here,
                                   .least_minor = 7,
@@ -453,8 +453,8 @@ static void read_memory(void)
         __atomic_store_n(&pb_torch.host_bytes, (int64_t)resident * sysconf(_SC_PAGESIZE), __ATOMIC_RELAXED);
 }
 
-/* Whether a thread waits for events or input: of nobody in the job. A loop of events that has nothing to
- * do (a server, a notebook) is idle, whatever it did before. */
+/* Whether a thread waits for events or input from outside the job. An event loop without work (a server, a
+ * notebook) is idle, whatever it did before. */
 static int waits_for_events(int32_t tid)
 {
     char path[64], text[128];
@@ -475,8 +475,8 @@ static int waits_for_events(int32_t tid)
            (number == SYS_read && strtoul(end, NULL, 16) == STDIN_FILENO);
 }
 
-/* Since when nothing moved on, and what is waited for; 0: nobody waits. Training: a phase of a step began
- * or ended; else a call runs. */
+/* Since when nothing progressed, and what the thread waits for; 0: it does not wait. In training, progress is
+ * the begin or end of a phase; else a call. */
 static int64_t stuck_since(int32_t *tid, const char **what)
 {
     static const char *const doing[] = {"between two phases", "in forward", "in backward",

@@ -166,7 +166,7 @@ void pb_torch_eval_step_began(void);
 /* Whether this call, of a training, is of an evaluation. Remembers the modules of a training. */
 int pb_torch_is_eval(const struct pb_python *py, pb_pyobject *module);
 void pb_torch_eval_backward(void); /* a backward has ended */
-/* A batch came from an iterator; a new one begins an epoch. Whether a step that begins anew begins with
+/* A batch came from an iterator; a new iterator starts an epoch. Whether a step that starts over starts with
  * that wait. */
 int pb_torch_eval_batch(int64_t begun, int is_new);
 /* When a step that follows an evaluation or begins an epoch begins at `now`, and 0: it goes on since

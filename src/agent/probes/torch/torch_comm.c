@@ -45,7 +45,7 @@ static const unsigned late[TABLES][PB_TORCH_COMM_LATE] = {
 
 /* Operations in progress. Places are taken with the GIL, or without it by a mark without a report. */
 static struct pending {
-    const void *mark;   /* torch's object; NULL: not begun */
+    const void *mark;   /* torch's object; NULL: not started */
     uint32_t taken;     /* FREE, ISSUED or BEGUN */
     uint32_t group;     /* its name, hashed */
     uint64_t order;     /* order of issue */
@@ -299,7 +299,7 @@ static int is_same(const char *told_of, const char *marked)
            (strncmp(told_of, scatter, strlen(scatter)) == 0 && strcmp(marked, "allreduce") == 0);
 }
 
-/* A group runs its operations in order: those before this one have begun, under marks that are not known. */
+/* A group runs its operations in order: earlier ones have started, with marks that we did not see. */
 static void pass_over_earlier(const struct pending *p)
 {
     for (int i = 0; i < PENDING; i++)
@@ -421,7 +421,8 @@ static void take_observer(void)
 
 /* --- the Python part, which has the kernels --------------------------------------------------------- */
 
-/* The Python part's _comm.py; kept as long as its kernels are installed, since detach drops the part. */
+/* The Python part's _comm.py; referenced as long as its kernels are installed, since detach drops the
+ * part. */
 static pb_pyobject *part_module;
 
 /* Whether it returned true. */

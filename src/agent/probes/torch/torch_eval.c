@@ -22,7 +22,7 @@ static struct {
     uint32_t nroots;
     int begun;          /* a recorded forward pass since the last boundary or backward */
     uint32_t batches;   /* taken since then */
-    int broken;         /* an evaluation or the begin of an epoch: the step begins anew */
+    int broken;         /* an evaluation or the begin of an epoch: the step starts over */
     int64_t batch_from; /* the wait for the first batch since then; 0: none */
 } e;
 

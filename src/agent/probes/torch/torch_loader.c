@@ -104,7 +104,7 @@ void pb_torch_loader_look(const struct pb_python *py, pb_pyobject *iterator, str
         ret->workers = int_of(py, py->dict_get(fields, "_num_workers"), 0);
         ret->ready = length_of(py, queue);
         read_tasks(py, tasks, int_of(py, py->dict_get(fields, "_rcvd_idx"), -1), ret);
-        /* Where batches come as they are ready nobody knows whose is next. */
+        /* With batches in the order of completion, the next worker is unknown. */
         if (py->dict_get(fields, "_in_order") == py->false_object)
             ret->worker = -1;
     }

@@ -57,7 +57,7 @@ static struct memory *memory;
 static uint32_t nmodules, ntexts, nplaces, nbytes;
 static uint32_t most_modules; /* entries ever used */
 static uint32_t free_module;  /* 0: none below most_modules */
-static uint32_t slots_used;   /* of the index, with those that are gone */
+static uint32_t slots_used;   /* of the index, dead entries included */
 static uint32_t mask = FIRST_SLOTS - 1;
 static struct known_module *last_module; /* of the last lookup */
 /* Classes of optimizers and data loaders, which are asked for in each step. By the text too: an address may
@@ -219,8 +219,7 @@ uint32_t pb_torch_place(enum pb_torch_stage stage, uint32_t name, uint32_t paren
 
 /* --- modules --------------------------------------------------------------------------------------- */
 
-/* The slot that names it, or the free one that ends its chain; where there is neither, one that is read by
- * nobody. */
+/* The module's slot, or the free slot at the end of its chain; if there is neither, a dummy slot. */
 static uint32_t *find_slot(const pb_pyobject *module)
 {
     static uint32_t none;

@@ -191,7 +191,7 @@ static void write_phase(enum pb_torch_stage stage, uint32_t name, const struct p
         pb_torch_write_call(&row);
 }
 
-/* Steps are numbered anew where calls without training came before them. */
+/* Numbering starts over if calls without training came before these steps. */
 static void is_training(void)
 {
     if (s.training)
@@ -204,7 +204,7 @@ static void is_training(void)
     pb_torch.step = 0;
 }
 
-/* In a training whose optimizer nobody tells of: what follows a backward is the next step. */
+/* In a training loop without a known optimizer, whatever follows a backward is the next step. */
 static void end_by_backward(int32_t tid, int64_t now)
 {
     if (!s.by_backward || !s.now.micro_batches)
