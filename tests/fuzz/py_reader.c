@@ -79,9 +79,11 @@ static void look_at(struct pb_py *py, const struct pb_py_thread *t)
         for (size_t i = 0; i < stack.n && i < 8; i++) {
             must(pb_py_line(py, &stack.at[i]) >= 0, "a negative line");
             must(strlen(stack.at[i].code->file) < 4096, "a file name too long");
-            char *text = pb_py_locals(py, &stack.at[i]);
-            must(!text || strlen(text) < 65536, "locals too long");
-            free(text);
+            struct pb_py_locals *locals = pb_py_locals(py, &stack.at[i]);
+            char *lines = locals ? pb_py_locals_lines(locals) : NULL;
+            must(!lines || strlen(lines) < 65536, "locals too long");
+            free(lines);
+            free(locals);
             pb_py_frame_locks(py, &stack.at[i], locks, 8);
             if (pb_py_process_group(py, &stack.at[i], &group) == 0) {
                 must(strlen(group.name) < PB_PY_NAME_MAX && group.n <= PB_PY_GROUP_RANKS,
