@@ -19,13 +19,19 @@ enum { LOOKS = 50, PAUSE_MS = 20, LIMIT_MS = 10000, LINES = 32 };
 /* Files whose frames are torch's phases: what they call belongs to the phase. */
 static const char *const phases[] = {"/torch/nn/modules/module.py", "/torch/autograd/", "/torch/_tensor.py",
                                      "/torch/optim/", "/torch/utils/data/"};
+enum { NPHASES = sizeof(phases) / sizeof(phases[0]) }; /* the last one is the data loader */
 
-/* The thread that stepped last, and how much of its steps is in no phase. */
+/* The thread that stepped last, and how much of its steps is in no phase, and in the data loader. */
 static const char sql[] =
     "WITH last AS (SELECT * FROM python.torch_step WHERE coalesce(kind, 'train') = 'train'"
     " ORDER BY timestamp DESC LIMIT 200)"
     " SELECT arg_max(thread_id, timestamp), 100 * (1 - sum(data_ms + forward_ms + backward_ms + optimizer_ms)"
-    " / sum(duration_ms)) FROM last";
+    " / sum(duration_ms)), 100 * sum(data_ms) / sum(duration_ms) FROM last";
+
+struct question {
+    struct pb_target target;
+    enum pb_own_part part;
+};
 
 struct tally {
     const struct pb_py_code *code[LINES];
@@ -33,13 +39,15 @@ struct tally {
     unsigned hits[LINES], n;
 };
 
-static bool is_in_phase(const struct pb_shown_thread *t)
+static bool is_in_part(const struct pb_shown_thread *t, enum pb_own_part part)
 {
-    for (size_t i = 0; i < t->nframes; i++)
-        for (size_t k = 0; k < sizeof(phases) / sizeof(phases[0]); k++)
-            if (strstr(t->frames[i].code->file, phases[k]))
-                return true;
-    return false;
+    size_t first = part == PB_OWN_DATA ? NPHASES - 1 : 0;
+    bool found = false;
+
+    for (size_t i = 0; i < t->nframes && !found; i++)
+        for (size_t k = first; k < NPHASES && !found; k++)
+            found = strstr(t->frames[i].code->file, phases[k]);
+    return found == (part == PB_OWN_DATA);
 }
 
 /* Frame 0 is the innermost. */
@@ -65,7 +73,8 @@ static void count_line(struct tally *to, const struct pb_shown_thread *t)
     to->hits[k]++;
 }
 
-static int look(struct pb_stacks *s, pid_t tid, struct tally *to, struct pb_own_code *ret, struct pb_err *err)
+static int look(struct pb_stacks *s, pid_t tid, enum pb_own_part part, struct tally *to,
+                struct pb_own_code *ret, struct pb_err *err)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
     const struct pb_stacks_options options = {0};
@@ -79,7 +88,7 @@ static int look(struct pb_stacks *s, pid_t tid, struct tally *to, struct pb_own_
             if (t->native.tid != tid || !t->nframes)
                 continue;
             ret->looks++;
-            if (!is_in_phase(t)) {
+            if (is_in_part(t, part)) {
                 ret->outside++;
                 count_line(to, t);
             }
@@ -88,7 +97,7 @@ static int look(struct pb_stacks *s, pid_t tid, struct tally *to, struct pb_own_
     return r;
 }
 
-static int find_line(const struct pb_ask *ask, const struct pb_target *target, pid_t tid,
+static int find_line(const struct pb_ask *ask, const struct question *question, pid_t tid,
                      struct pb_own_code *ret, struct pb_err *err)
 {
     const struct pb_stacks_options options = {0};
@@ -96,10 +105,10 @@ static int find_line(const struct pb_ask *ask, const struct pb_target *target, p
     struct pb_stacks s;
     unsigned best = 0;
 
-    int r = pb_stacks_open(ask, target, &options, &s, err);
+    int r = pb_stacks_open(ask, &question->target, &options, &s, err);
     if (r < 0)
         return r;
-    r = look(&s, tid, &tally, ret, err);
+    r = look(&s, tid, question->part, &tally, ret, err);
     for (unsigned k = 1; k < tally.n; k++)
         best = tally.hits[k] > tally.hits[best] ? k : best;
     if (r == 0 && tally.n) {
@@ -118,17 +127,17 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     _cleanup_free_ struct pb_few *few = calloc(1, sizeof(*few));
     struct pb_own_code found = {0};
-    struct pb_target target = *(const struct pb_target *)arg;
+    struct question question = *(const struct question *)arg;
 
     int r = few ? 0 : pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0)
-        r = pb_sources_open(ask, &(struct pb_targets){.at = &target, .n = 1}, &sources, err);
+        r = pb_sources_open(ask, &(struct pb_targets){.at = &question.target, .n = 1}, &sources, err);
     if (r == 0)
         r = pb_few_ask(&sources, sql, few, err);
-    if (r == 0 && !(pb_few_number(few, 0, 1) >= WORTH_PERCENT))
+    if (r == 0 && !(pb_few_number(few, 0, question.part == PB_OWN_DATA ? 2 : 1) >= WORTH_PERCENT))
         r = -ENODATA;
     if (r == 0)
-        r = find_line(ask, &target, (pid_t)pb_few_count(few, 0, 0), &found, err);
+        r = find_line(ask, &question, (pid_t)pb_few_count(few, 0, 0), &found, err);
     if (r < 0)
         return r;
     struct pb_own_code *copy = pb_room_copy(room, &found, sizeof(found));
@@ -136,12 +145,12 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
     return copy ? 0 : pb_fail(err, -ENOMEM, "out of memory");
 }
 
-int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, struct pb_own_code *ret,
-                    struct pb_err *err)
+int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, enum pb_own_part part,
+                    struct pb_own_code *ret, struct pb_err *err)
 {
-    struct pb_target copy = *target;
+    struct question question = {*target, part};
     struct pb_task task = {.work = answer,
-                           .arg = &copy,
+                           .arg = &question,
                            .pid = target->pid,
                            .limit_ms = LIMIT_MS,
                            .room_size = sizeof(*ret) + 4096};

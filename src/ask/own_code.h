@@ -6,14 +6,19 @@
 #include "ask/targets.h"
 #include "base/err.h"
 
+enum pb_own_part {
+    PB_OWN_OUTSIDE, /* what is in none of torch's phases */
+    PB_OWN_DATA,    /* what the data loader calls, or the line that waits for it */
+};
+
 struct pb_own_code {
     char function[160], file[256];
     int line;
     unsigned looks;   /* at the thread */
-    unsigned outside; /* of these, outside phases */
+    unsigned outside; /* of these, in that part of the step */
     unsigned hits;    /* of these, at the line */
 };
 
-/* Takes a second. -ENODATA: the process makes no steps, or nearly all their time is in phases. */
-int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, struct pb_own_code *ret,
-                    struct pb_err *err);
+/* Takes a second. -ENODATA: the process makes no steps, or they spend nearly no time in that part. */
+int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, enum pb_own_part part,
+                    struct pb_own_code *ret, struct pb_err *err);

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "diagnose/look.h"
+#include "diagnose/recorded.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -65,15 +66,22 @@ static void count_answers(struct pb_diag_answer *a)
     }
 }
 
-static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diag_answer *a,
-                 struct pb_err *err)
+static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, bool recorded,
+                 struct pb_diag_answer *a, struct pb_err *err)
 {
     const struct pb_targets none = {0};
+    struct pb_diag_rules looked = {0};
 
     free(a->findings.at);
     a->findings = (struct pb_diag_findings){0};
     a->verdict = NULL;
-    int r = pb_diag_rules_run(ask, rules, a->job, &none, RULES_MS, &a->findings, err);
+    int r = pb_diag_rules_part(rules, false, &looked);
+    if (r < 0)
+        return pb_fail(err, r, "out of memory");
+    r = pb_diag_rules_run(ask, &looked, a->job, &none, RULES_MS, &a->findings, err);
+    free(looked.at);
+    if (r >= 0 && recorded)
+        r = pb_diag_recorded(ask, rules, a, RULES_MS, err);
     if (r >= 0)
         a->verdict = pb_diag_explain(&a->findings);
     return r;
@@ -91,8 +99,8 @@ static int graver_first(const void *a, const void *b)
 }
 
 /* Looks at the jobs that have no threads yet, and judges them. */
-static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diagnosis *d,
-                          unsigned between_ms, struct pb_err *err)
+static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, bool recorded,
+                          struct pb_diagnosis *d, unsigned between_ms, struct pb_err *err)
 {
     int r = pb_diag_look(ask, &d->jobs, &(struct pb_look_options){.between_ms = between_ms}, err);
 
@@ -100,7 +108,7 @@ static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *
         if ((r = pb_diag_follow(d->at[i].job)) < 0)
             pb_fail(err, r, "out of memory");
     for (size_t i = 0; r >= 0 && i < d->n; i++)
-        r = judge(ask, rules, &d->at[i], err);
+        r = judge(ask, rules, recorded, &d->at[i], err);
     return r;
 }
 
@@ -128,7 +136,7 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
     for (size_t i = 0; r == 0 && i < d.jobs.n; i++)
         d.at[d.n++].job = &d.jobs.at[i];
     if (r == 0)
-        r = look_and_judge(ask, &rules, &d, 0, err);
+        r = look_and_judge(ask, &rules, request->recorded, &d, 0, err);
     unsigned left = 0;
     for (size_t i = 0; r >= 0 && i < d.n; i++)
         if (!d.at[i].verdict && left_to_wait(d.at[i].job) > left)
@@ -137,7 +145,8 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
         forget_look(&d.jobs);
         for (size_t i = 0; i < d.n; i++)
             d.jobs.at[i].looked_again = true;
-        r = look_and_judge(ask, &rules, &d, left > PATIENT_MIN_MS ? left : PATIENT_MIN_MS, err);
+        r = look_and_judge(ask, &rules, request->recorded, &d, left > PATIENT_MIN_MS ? left : PATIENT_MIN_MS,
+                           err);
     }
     if (r < 0) {
         pb_diagnosis_done(&d);

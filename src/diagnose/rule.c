@@ -52,6 +52,7 @@ const char *pb_diag_rule_get(const struct pb_diag_rule *rule, const char *name, 
 static int add_rule(struct pb_diag_rules *rules, const char *name, char *text, bool own)
 {
     struct pb_diag_rule *more = text ? reallocarray(rules->at, rules->n + 1, sizeof(*more)) : NULL;
+    char needs[200];
 
     if (!more) {
         free(text);
@@ -61,6 +62,7 @@ static int add_rule(struct pb_diag_rules *rules, const char *name, char *text, b
     struct pb_diag_rule *rule = &more[rules->n++];
     *rule = (struct pb_diag_rule){.text = text, .select = text, .own = own};
     snprintf(rule->name, sizeof(rule->name), "%s", name);
+    rule->recorded = pb_diag_rule_get(rule, "needs", 0, needs, sizeof(needs))[0] != '\0';
     while (strncmp(rule->select, "--", 2) == 0) {
         rule->select += strcspn(rule->select, "\n");
         rule->select += *rule->select == '\n';
@@ -142,6 +144,17 @@ int pb_diag_rules_read(const struct pb_ask *ask, const char *folder, struct pb_d
     else
         *ret = rules;
     return r;
+}
+
+int pb_diag_rules_part(const struct pb_diag_rules *rules, bool recorded, struct pb_diag_rules *ret)
+{
+    *ret = (struct pb_diag_rules){.at = calloc(rules->n + 1, sizeof(*ret->at))};
+    if (!ret->at)
+        return -ENOMEM;
+    for (size_t i = 0; i < rules->n; i++)
+        if (rules->at[i].recorded == recorded)
+            ret->at[ret->n++] = rules->at[i];
+    return 0;
 }
 
 /* --- a row as a finding --- */

@@ -24,7 +24,8 @@ struct pb_diag_rule {
     char name[64]; /* of its file, without .sql */
     char *text;    /* the whole file, owned */
     const char *select;
-    bool own; /* of the user, not ours */
+    bool own;      /* of the user, not ours */
+    bool recorded; /* its header has "needs": it is run over recorded tables (recorded.h) */
 };
 
 struct pb_diag_rules {
@@ -36,6 +37,9 @@ struct pb_diag_rules {
 int pb_diag_rules_read(const struct pb_ask *ask, const char *folder, struct pb_diag_rules *ret,
                        struct pb_err *err);
 void pb_diag_rules_done(struct pb_diag_rules *rules);
+
+/* Those over recorded tables, or the others. Their texts stay those of rules; free ret->at. -ENOMEM. */
+int pb_diag_rules_part(const struct pb_diag_rules *rules, bool recorded, struct pb_diag_rules *ret);
 
 /* A value of the header, "" where there is none; index: which of several. */
 const char *pb_diag_rule_get(const struct pb_diag_rule *rule, const char *name, unsigned index, char *ret,

@@ -192,7 +192,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
     struct pb_own_code own;
     bool ranks = call->targets.n > 1,
          known = !as_tree && o.format == PB_QUERY_TABLE && !ranks && !call->targets.at[0].dead &&
-                 pb_own_code_ask(&call->ask, &call->targets.at[0], &own, err) == 0;
+                 pb_own_code_ask(&call->ask, &call->targets.at[0], PB_OWN_OUTSIDE, &own, err) == 0;
     err->text[0] = '\0';
     char *sql = make_sql(as_tree, o.format == PB_QUERY_TABLE, ranks, known ? &own : NULL);
     if (!sql)

@@ -143,7 +143,11 @@ static void put_healthy(const struct pb_diag_answer *a)
             put_wrapped(text, "           ");
         }
     puts("  checked  waits, locks, collectives, stopped and ended processes");
-    puts("  not      slow ranks, memory, losses: these need recorded steps");
+    if (a->probed)
+        printf("  recorded leaks, and slow ranks where steps are recorded (%d of %d)\n", a->probed, a->asked);
+    else
+        puts("  not      slow ranks, leaks: nothing is recorded (probing -t PID inject)");
+    puts("  not      losses");
 }
 
 void pb_diagnosis_print(const struct pb_diagnosis *d)

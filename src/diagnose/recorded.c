@@ -1,0 +1,87 @@
+/* recorded: see recorded.h. */
+#include "diagnose/recorded.h"
+
+#include "ask/own_code.h"
+#include "ask/targets.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The processes of the job's ranks that have an agent. *ret points into probed. */
+static int find_probed(const struct pb_diag_job *job, const struct pb_targets *probed, struct pb_targets *ret)
+{
+    ret->at = calloc(probed->n + 1, sizeof(*ret->at));
+    if (!ret->at)
+        return -ENOMEM;
+    ret->probed = true;
+    for (size_t i = 0; i < probed->n; i++)
+        for (size_t k = 0; k < job->nprocesses; k++)
+            if (job->processes[k].parent == PB_NOBODY && job->processes[k].pid == probed->at[i].pid &&
+                !probed->at[i].dead) {
+                ret->at[ret->n++] = probed->at[i];
+                break;
+            }
+    return 0;
+}
+
+/* A rank that is slow in code of its own: which line, by some looks at it. */
+static void find_own_line(const struct pb_ask *ask, const struct pb_targets *targets,
+                          struct pb_diag_finding *f)
+{
+    struct pb_own_code code = {0};
+    struct pb_err ignored;
+
+    enum pb_own_part part = strcmp(f->cause, "data") == 0 ? PB_OWN_DATA : PB_OWN_OUTSIDE;
+
+    if (f->place.line || (part == PB_OWN_OUTSIDE && strcmp(f->cause, "python") != 0))
+        return;
+    for (size_t i = 0; i < targets->n; i++) {
+        if (targets->at[i].pid != f->pid || pb_own_code_ask(ask, &targets->at[i], part, &code, &ignored) < 0)
+            continue;
+        snprintf(f->place.file, sizeof(f->place.file), "%s", code.file);
+        snprintf(f->place.function, sizeof(f->place.function), "%s", code.function);
+        f->place.line = code.line;
+        if (f->nevidence == PB_DIAG_EVIDENCE)
+            continue;
+        struct pb_diag_evidence *e = &f->evidence[f->nevidence++];
+        const char *slash = strrchr(code.file, '/');
+        snprintf(e->field[0], sizeof(e->field[0]), "line");
+        snprintf(e->field[1], sizeof(e->field[1]), "%s:%d, in %s", slash ? slash + 1 : code.file, code.line,
+                 code.function);
+        snprintf(e->field[2], sizeof(e->field[2]), "%u of %u looks outside of its modules", code.hits,
+                 code.outside);
+    }
+}
+
+int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diag_answer *a,
+                     unsigned timeout_ms, struct pb_err *err)
+{
+    _cleanup_(pb_targets_done) struct pb_targets probed = {0};
+    struct pb_targets targets = {0};
+    struct pb_diag_rules recorded = {0};
+    size_t before = a->findings.n;
+
+    int r = pb_targets_probed(ask, &probed, err);
+    if (r < 0)
+        return r;
+    r = pb_diag_rules_part(rules, true, &recorded);
+    if (r == 0)
+        r = find_probed(a->job, &probed, &targets);
+    a->probed = (int)targets.n;
+    if (r < 0)
+        pb_fail(err, r, "out of memory");
+    else if (targets.n && recorded.n &&
+             pb_diag_rules_run(ask, &recorded, a->job, &targets, timeout_ms, &a->findings, err) < 0)
+        /* What the looks have shown stands without it. */
+        pb_ask_note(ask, "what the ranks recorded could not be judged: %s", err->text);
+    for (size_t i = before; r >= 0 && i < a->findings.n; i++)
+        if (strcmp(a->findings.at[i].kind, "slow_rank") == 0)
+            find_own_line(ask, &targets, &a->findings.at[i]);
+    free(recorded.at);
+    free(targets.at);
+    return r < 0 ? r : 0;
+}

@@ -1,0 +1,9 @@
+/* recorded: rules over what the ranks of a job have recorded: those whose header has "-- needs: TABLES". They
+ * see the tables of all probed ranks at once, beside the facts of the looks. */
+#pragma once
+
+#include "diagnose/diagnose.h"
+
+/* Adds findings to the answer's, and fills in how many ranks have recorded tables. 0 also where none has. */
+int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diag_answer *a,
+                     unsigned timeout_ms, struct pb_err *err);
