@@ -23,7 +23,7 @@ FOLDERS = ["hang", "slow", "leak", "number", "crash", "healthy"]
 DATA = ["TRUTH", "NAMES", "RANKS", "PROBE", "SETTLE", "DO"]
 SCRIPTS = ["train.py", "learn.py", "tune0.py", "model.py", "epoch.py"]
 # Seconds from the beginning of a fault to the question, by folder. A leak needs points of half a minute.
-SETTLE = {"hang": 3, "slow": 8, "leak": 30, "number": 3, "crash": 3, "healthy": 4}
+SETTLE = {"hang": 3, "slow": 12, "leak": 30, "number": 3, "crash": 3, "healthy": 4}
 
 
 # Kinds that say little without their cause.

@@ -1,7 +1,9 @@
-"""Memory grows until a replay buffer is full, and then stays."""
+"""Memory grows until a replay buffer holds what it keeps, the last eight seconds, and then stays."""
 TRUTH = {"kind": None}
-PROBE = "torch"
+PROBE = "memory"
+SETTLE = 30
 import collections
+import time
 import torch
 import kit
 
@@ -9,11 +11,13 @@ import kit
 def main():
     job = kit.start()
     net, optimizer = kit.model(job)
-    replay = collections.deque(maxlen=job.random.randrange(150, 250))
+    replay, rows = collections.deque(), job.random.randrange(30, 60)
     for step in job.steps():
         if step == job.at:
             job.begins()
-        replay.append(torch.randn(50, 1000))
+        replay.append((time.monotonic(), torch.randn(rows, 1000)))
+        while replay[0][0] < time.monotonic() - 8:
+            replay.popleft()
         kit.train_step(net, optimizer)
 
 

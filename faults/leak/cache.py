@@ -2,7 +2,7 @@
 TRUTH = {"kind": "leak", "cause": ["cache", "objects", "heap"], "function": ["features", "main"],
          "not": ["nan", "slow_rank"]}
 NAMES = {"features": ["features", "encode", "parse_record"]}
-PROBE = "torch"
+PROBE = "memory"
 import functools
 import kit
 

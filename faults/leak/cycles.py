@@ -2,7 +2,7 @@
 TRUTH = {"kind": "leak", "cause": ["cycles", "objects", "heap"], "function": ["link", "main"],
          "not": ["nan", "slow_rank"]}
 NAMES = {"link": ["link", "add_node", "make_tree"]}
-PROBE = "torch"
+PROBE = "memory"
 import gc
 import kit
 

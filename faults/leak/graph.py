@@ -1,7 +1,7 @@
 """One rank keeps every loss with its graph, as `history.append(loss)` does."""
 TRUTH = {"kind": "leak", "cause": "graph", "function": ["log_loss", "main"], "not": ["nan", "slow_rank"]}
 NAMES = {"log_loss": ["log_loss", "track_loss", "add_point"], "history": ["history", "losses", "curve"]}
-PROBE = "torch"
+PROBE = "memory"
 import kit
 
 history = []

@@ -1,7 +1,7 @@
 """One rank keeps a tensor of every step."""
 TRUTH = {"kind": "leak", "cause": "tensors", "function": ["remember", "main"], "not": ["nan", "slow_rank"]}
 NAMES = {"remember": ["remember", "store_output", "add_sample"], "kept": ["kept", "outputs", "replay"]}
-PROBE = "torch"
+PROBE = "memory"
 import collections
 import torch
 import kit

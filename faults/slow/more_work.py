@@ -11,7 +11,7 @@ def main():
     for step in job.steps():
         if step == job.at:
             job.begins()
-        kit.train_step(net, optimizer, 256, rows * 40 if job.mine() else rows)
+        kit.train_step(net, optimizer, 256, rows * 300 if job.mine() else rows)
 
 
 main()

@@ -1,6 +1,7 @@
 """The collection of faults (faults/README.md): its truths are well formed, and diagnose names twelve of them."""
 import random
 import re
+import subprocess
 import sys
 
 import pytest
@@ -41,3 +42,26 @@ def test_the_collection_is_as_large_as_its_readme_says():
 def test_two_seeds_draw_different_programs():
     fault = collection.faults(["hang/two_locks"])[0]
     assert len({collection.drawn_source(fault, random.Random(seed))[0] for seed in range(8)}) > 4
+
+
+# A kind each, and three jobs that look as if something were wrong: 12 of the collection, four at a time.
+SAMPLE = ["hang/two_locks", "hang/lock_kept", "hang/gil_regex", "hang/socket", "hang/fifo", "hang/future",
+          "hang/evaluate_on_some", "hang/one_step_less", "hang/stopped", "healthy/threads_with_locks",
+          "healthy/idle_server", "healthy/held"]
+
+
+def wrong_answers(names):
+    done = subprocess.run([sys.executable, jobs.TOP / "faults/run", *names, "--at-once", "4"], capture_output=True,
+                          text=True, timeout=300 * jobs.SLOW)
+    assert re.search(rf"^\d+ of {len(names)} right", done.stdout, re.M), done.stdout + done.stderr
+    return re.findall(r"^WRONG +(\S+)", done.stdout, re.M), done.stdout
+
+
+@pytest.mark.skipif((jobs.TOP / "build/venv/installed/torch.missing").exists(), reason="no torch here")
+def test_diagnose_is_right_about_a_sample():
+    """On a machine that is busy a rank may not answer in time; so what was wrong is asked once more."""
+    wrong, text = wrong_answers(SAMPLE)
+    if wrong:
+        wrong, again = wrong_answers(wrong)
+        text += again
+    assert not wrong, text
