@@ -442,7 +442,8 @@ void pb_torch_flight_forget(void)
 {
     if (state == SEARCHING)
         state = UNSEEN; /* the descriptor was the parent's */
-    memset(waiting, 0, sizeof(waiting));
+    for (uint32_t i = 0; i < WAITING && waiting_put != waiting_taken; i++)
+        waiting[i].ready = 0; /* a child that never had any need not get pages for them */
     waiting_put = waiting_taken = flying_put = flying_first = 0;
 }
 
