@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,6 +257,23 @@ static void name_group(struct pb_stacks *s, const struct pb_shown_thread *t, str
     w->ngroup_ranks = q.group.n;
 }
 
+/* A poll of one descriptor waits for that: the other end of a connection is told. Others stay a poll: a server
+ * that polls its listening socket waits for nobody. */
+static void look_at_poll(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w)
+{
+    struct pb_wait found = *w;
+    struct pollfd one;
+
+    if (t->syscall_args[1] != 1 || strstr(w->text, "poll") == NULL || w->text[0] == 'e' ||
+        pb_source_read(&s->source, t->syscall_args[0], &one, sizeof(one)) < 0 || one.fd < 0)
+        return;
+    found.fd = one.fd;
+    found.writes = !(one.events & POLLIN);
+    pb_wait_peer(s->pid, &found);
+    if (found.kind == PB_WAIT_SOCKET && strncmp(found.text, "a connection to", 15) == 0)
+        *w = found;
+}
+
 static void look_closer(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w,
                         size_t *ranks_left)
 {
@@ -267,6 +285,8 @@ static void look_closer(struct pb_stacks *s, const struct pb_shown_thread *t, st
         name_file_locker(s, w);
     else if (w->kind == PB_WAIT_FILE || w->kind == PB_WAIT_SOCKET)
         pb_wait_peer(s->pid, w);
+    else if (w->kind == PB_WAIT_POLL)
+        look_at_poll(s, t, w);
     if (w->kind != PB_WAIT_NONE && w->kind != PB_WAIT_STOPPED)
         w->seconds = pb_wait_seconds(s, t);
 }

@@ -306,7 +306,7 @@ static void find_collective(const struct pb_shown_thread *t, int port, struct pb
     const char *text = ret->wait.text;
     char store[40];
 
-    snprintf(store, sizeof(store), ":%d of process", port);
+    snprintf(store, sizeof(store), ":%d of ", port);
     if (ret->wait.kind == PB_WAIT_SOCKET && ret->main && port && !ret->wait.writes && strstr(text, store)) {
         ret->wait.kind = PB_WAIT_COLLECTIVE;
         snprintf(ret->wait.text, sizeof(ret->wait.text), "a key of the store");
