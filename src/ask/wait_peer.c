@@ -149,6 +149,7 @@ static bool look_for_tcp(pid_t pid, struct pb_wait *w, unsigned long *ret_peer)
                 ours = c;
         if (!ours.inode)
             continue;
+        w->remote_port = ours.remote_port;
         if (ours.remote_port == 0)
             snprintf(w->text, sizeof(w->text), "a socket that listens on port %u", ours.local_port);
         else

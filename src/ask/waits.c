@@ -257,8 +257,8 @@ static void name_group(struct pb_stacks *s, const struct pb_shown_thread *t, str
     w->ngroup_ranks = q.group.n;
 }
 
-/* A poll of one descriptor waits for that: the other end of a connection is told. Others stay a poll: a server
- * that polls its listening socket waits for nobody. */
+/* A poll of one descriptor waits for that: the other end of a connection is told. Others stay a poll: a
+ * server that polls its listening socket waits for nobody. */
 static void look_at_poll(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w)
 {
     struct pb_wait found = *w;
@@ -270,7 +270,7 @@ static void look_at_poll(struct pb_stacks *s, const struct pb_shown_thread *t, s
     found.fd = one.fd;
     found.writes = !(one.events & POLLIN);
     pb_wait_peer(s->pid, &found);
-    if (found.kind == PB_WAIT_SOCKET && strncmp(found.text, "a connection to", 15) == 0)
+    if (found.kind == PB_WAIT_SOCKET && found.remote_port)
         *w = found;
 }
 

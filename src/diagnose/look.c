@@ -304,10 +304,9 @@ static int read_peer(const struct pb_shown_thread *t, const char *name)
 static void find_collective(const struct pb_shown_thread *t, int port, struct pb_diag_thread *ret)
 {
     const char *text = ret->wait.text;
-    char store[40];
 
-    snprintf(store, sizeof(store), ":%d of ", port);
-    if (ret->wait.kind == PB_WAIT_SOCKET && ret->main && port && !ret->wait.writes && strstr(text, store)) {
+    if (ret->wait.kind == PB_WAIT_SOCKET && ret->main && port && !ret->wait.writes &&
+        ret->wait.remote_port == (unsigned)port) {
         ret->wait.kind = PB_WAIT_COLLECTIVE;
         snprintf(ret->wait.text, sizeof(ret->wait.text), "a key of the store");
     }

@@ -21,5 +21,9 @@ SELECT CASE WHEN signal = 9 THEN 'killed' WHEN signal IS NOT NULL THEN 'signal' 
        waiting AS since, blocked AS explains, blocked_ranks AS ranks, *
 FROM ends
 WHERE how = 'dead' AND NOT child AND NOT lone
-  AND ((state = 'Z' AND (signal IS NOT NULL OR status <> 0)) OR (blocked > 0 AND NOT waiters_moved)
-       OR (state = 'X' AND (SELECT looked_again FROM job) AND EXISTS (SELECT 1 FROM threads WHERE main AND NOT child)))
+  AND ((state = 'Z' AND (signal IS NOT NULL OR status <> 0))
+       -- of one that left nothing: the others wait, or are still there some seconds later, and none begins yet
+       OR (((blocked > 0 AND NOT waiters_moved)
+            OR ((SELECT looked_again FROM job) AND EXISTS (SELECT 1 FROM threads WHERE main AND NOT child)))
+           AND NOT EXISTS (SELECT 1 FROM threads WHERE NOT child
+                           AND (young OR op IN ('init_process_group', '_store_based_barrier', '_new_process_group_helper')))))
