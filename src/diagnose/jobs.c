@@ -25,7 +25,7 @@
 enum {
     ONE_LIMIT_MS = 2000, /* for one process; normally less than a millisecond */
     ROOM = 32 << 20,
-    YOUNG_S = 10,
+    YOUNG_S = 5,
     MEMBERS_MAX = 4096, /* of one job */
 };
 
