@@ -136,6 +136,17 @@ def loader():
         pass
     return made
 
+class AllAreSlow(Dataset):
+    def __len__(self):
+        return 24
+    def __getitem__(self, i):
+        time.sleep(0.06)
+        return torch.zeros(8)
+
+def equal_loader():
+    for batch in DataLoader(AllAreSlow(), batch_size=1, num_workers=3):
+        pass
+
 def phases():
     net = nn.Sequential(nn.Linear(8, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 8))
     opt = torch.optim.AdamW(net.parameters()); data = forward = backward = optimizer = whole = 0
@@ -265,6 +276,21 @@ def test_the_worker_of_a_data_loader_that_is_slow_is_told(job):
     assert all(0 <= row["ready"] <= 4 for row in found[:12]) and any(row["ready"] for row in found[:12])
     waits = [sum(row["wait_ms"] for row in found[1:12] if row["worker"] == worker) for worker in (0, 1)]
     assert waits[1] > 200 and waits[1] > 2 * waits[0], "five batches of 60 ms and more; the others were ready"
+
+
+BEHIND = "SELECT worker, avg(wait_ms * (ready > 0)::INT) AS behind_ms, avg(wait_ms) AS ms FROM python.torch_loader"
+
+
+@jobs.three_tries
+def test_of_equal_workers_none_is_told_to_be_slow(job):
+    assert BEHIND.replace(" AS ms", "") in (jobs.TOP / "docs/torch.md").read_text(), "the query of the page"
+    _, of = run(job, "loader")
+    found = {row["worker"]: row for row in query(job, f"{BEHIND} WHERE {of} AND workers > 0 GROUP BY worker")}
+    jobs.in_time(found[1]["behind_ms"] > 30 and found[0]["behind_ms"] < 10, found)
+    _, of = run(job, "equal_loader")
+    found = {row["worker"]: row for row in query(job, f"{BEHIND} WHERE {of} AND workers > 0 GROUP BY worker")}
+    jobs.in_time(max(row["behind_ms"] for row in found.values()) < 15, found)
+    assert max(row["ms"] for row in found.values()) > 30, "all of them are waited for"
 
 
 def test_graphs_copies_and_modes_do_not_see_it(job):
