@@ -38,11 +38,11 @@ enum { TIMEOUT_MS = 30000 };
 #define RATES                                                                                                \
     " round(sum(samples) / sum(duration_ms) * 1000, 1) AS \"samples/s\","                                    \
     " round(sum(tokens) / sum(duration_ms) * 1000, 1) AS \"tokens/s\","                                      \
-    " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}{if any}"
+    " round(max(memory_mb), 1) AS memory_mb FROM last {by rank}"
 
 /* One wide table for programs; a screen of 80 columns needs two. */
 static const char steps[] = LAST_STEPS " SELECT {rank,}" TIMES PHASES RATES;
-static const char rates[] = TRAIN_STEPS " SELECT {rank,}" TIMES RATES;
+static const char rates[] = TRAIN_STEPS " SELECT {rank,}" TIMES RATES "{if any}";
 
 /* The phases and the program's own code add up to the step. Collectives run beside them, mostly during the
  * backward: they are a statement of their own. */
