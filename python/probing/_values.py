@@ -127,7 +127,7 @@ MEMBER = type(Tensor.shape)  # what __slots__ puts into a class
 
 
 def tensor(value):
-    """None: it is no tensor."""
+    """None: not a tensor."""
     found = _probing.tensor(value)
     if found is None:
         return None

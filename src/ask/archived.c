@@ -194,7 +194,7 @@ int pb_archived_open(const struct pb_ask *ask, struct pb_query_sources *s, struc
     r = pb_archive_runs_read(folder, &runs, err);
     keep_node(ask->archive_node, &runs);
     if (r == 0 && runs.n == 0)
-        return pb_fail(err, -ENOENT, "there is no archived run in %s", folder);
+        return pb_fail(err, -ENOENT, "no archived run in %s", folder);
     if (r == 0 && runs.n >= PB_SQL_MAX_SOURCES)
         return pb_fail(err, -E2BIG,
                        "%zu runs are too many for one query; %d is the most (give a pid: -t PID)", runs.n,

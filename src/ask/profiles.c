@@ -37,7 +37,7 @@ int pb_profiling_new(const struct pb_profiling_options *options, struct pb_profi
         r = pb_sampler_new(&options->sampler, p->profile, options->sink, &p->sampler);
     if (r < 0) {
         pb_profiling_free(p);
-        return pb_fail(err, r, "no profile can be begun: %s", strerror(-r));
+        return pb_fail(err, r, "cannot start a profile: %s", strerror(-r));
     }
     pb_sampler_cancel_by(p->sampler, options->cancelled);
     *ret = p;
@@ -81,7 +81,7 @@ int pb_profiling_join_all(struct pb_profiling *p, const struct pb_ask *ask, cons
                           struct pb_err *err)
 {
     size_t joined = 0;
-    int r = pb_fail(err, -ESRCH, "there is no process to sample");
+    int r = pb_fail(err, -ESRCH, "no process to sample");
 
     for (size_t i = 0; i < targets->n; i++) {
         const struct pb_target *t = &targets->at[i];

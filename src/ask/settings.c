@@ -208,15 +208,13 @@ static void show_archive(void (*each)(void *arg, const struct pb_shown_setting *
     if (!set || strcmp(set, "none") != 0)
         pb_archive_folder(set, folder, sizeof(folder), NULL);
     pb_archive_folder_usual(usual, sizeof(usual));
-    each(arg,
-         &(const struct pb_shown_setting){
-             .name = PB_SETTING_ARCHIVE,
-             .value = folder,
-             .fallback = usual,
-             .origin = pb_origin_name(set && *set ? PB_ORIGIN_ENVIRONMENT : PB_ORIGIN_DEFAULT),
-             .text =
-                 "where archive writes and query finds what is archived; of this tool, not of the process: "
-                 "PROBING_ARCHIVE, --to, --archive"});
+    each(arg, &(const struct pb_shown_setting){
+                  .name = PB_SETTING_ARCHIVE,
+                  .value = folder,
+                  .fallback = usual,
+                  .origin = pb_origin_name(set && *set ? PB_ORIGIN_ENVIRONMENT : PB_ORIGIN_DEFAULT),
+                  .text = "the folder that archive writes and query reads; a setting of this tool, not of "
+                          "the process: PROBING_ARCHIVE, --to, --archive"});
 }
 
 void pb_settings_each(const struct pb_settings *s,

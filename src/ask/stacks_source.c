@@ -203,7 +203,7 @@ static int read_text(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     _cleanup_close_ int fd = r < 0 ? r : pb_named_root_file(&s.view, q->file);
     if (fd < 0)
         return pb_fail(err, fd, "%s cannot be read: %s", q->file,
-                       fd == -ENXIO ? "it is no regular file" : strerror(-fd));
+                       fd == -ENXIO ? "not a regular file" : strerror(-fd));
     struct wanted_text *answer = pb_room_alloc(room, sizeof(*answer) + TEXT_MAX);
     if (!answer)
         return pb_fail(err, -ENOMEM, "out of memory");

@@ -171,10 +171,10 @@ static bool describe_main_wait(const struct pb_wait *w, char *ret, size_t size)
 static bool describe_held(const struct pb_stacks *s, size_t main, char *ret, size_t size)
 {
     static const char *const ways[][2] = {
-        {"pause", "`probing -t %d continue` lets it go on, `probing -t %d pause` prints its address again"},
-        {"break", "`probing -t %d continue` lets it go on, `probing -t %d break --stop` for good"},
+        {"pause", "`probing -t %d continue` resumes it, `probing -t %d pause` prints its address again"},
+        {"break", "`probing -t %d continue` resumes it, `probing -t %d break --stop` for good"},
         {"catch", "it has failed; `probing -t %d catch --stop` lets it end"},
-        {"debug", "its debugger lets it go on, or `probing -t %d debug --stop`"},
+        {"debug", "its debugger resumes it, or `probing -t %d debug --stop`"},
     };
     const struct pb_shown_thread *t = main < s->n && s->threads[main].held[0] ? &s->threads[main] : NULL;
     char name[NAME_SIZE], held[64];
@@ -217,7 +217,7 @@ static void find_verdict(struct pb_stacks *s)
         return;
     if (s->source.pid && main < s->n && s->threads[main].native.state == 'T') {
         snprintf(s->verdict, sizeof(s->verdict),
-                 "the process is stopped by a signal (kill -CONT %d lets it go on)", (int)s->pid);
+                 "the process is stopped by a signal (kill -CONT %d resumes it)", (int)s->pid);
         return;
     }
     if (s->source.pid && describe_held(s, main, s->verdict, sizeof(s->verdict)))

@@ -147,7 +147,7 @@ static int report_refusal(const char *text, size_t length, struct pb_err *err)
 
     if (pb_service_error(text, length, message, sizeof(message)))
         return pb_fail(err, -EACCES, "the service says: %s", message);
-    return pb_fail(err, -EPROTO, "the answer is not from a probing service, or from another release of it");
+    return pb_fail(err, -EPROTO, "the answer is not from a probing service of this release");
 }
 
 /* Reads the head of the answer byte by byte: frames follow it directly. */

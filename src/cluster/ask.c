@@ -288,7 +288,7 @@ static void take_end(struct pb_ask_part *a, struct link *l, int error)
     } else {
         settle(a, in->node, in->reader.greeted ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED,
                in->reader.greeted ? "it ended in the middle of its answer"
-                                  : "what answers there is no service of probing");
+                                  : "the server there is not a probing service");
     }
 }
 
@@ -422,7 +422,7 @@ static void read_link(struct pb_ask_part *a, struct link *l)
     } else {
         int r = pb_http_take(&l->http, bytes, (size_t)n, take_body, &body);
         if (r == -EBADMSG && !settled(a, l->in->node) && !fall_back(a, l))
-            settle(a, l->in->node, PB_NODE_REFUSED, "what answers there is no service of probing");
+            settle(a, l->in->node, PB_NODE_REFUSED, "the server there is not a probing service");
         else if (l->http.ended && !settled(a, l->in->node))
             take_end(a, l, 0);
         if (!settled(a, l->in->node))

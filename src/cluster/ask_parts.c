@@ -220,7 +220,7 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
     setrlimit(RLIMIT_NOFILE, &before);
     if (r < 0) {
         free(result.nodes);
-        return pb_fail(err, r, "the cluster cannot be asked: %s", strerror(-r));
+        return pb_fail(err, r, "the cluster cannot be queried: %s", strerror(-r));
     }
     *ret = result;
     return 0;

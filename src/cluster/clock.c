@@ -33,7 +33,7 @@ static int take_times(void *arg, size_t node, struct pb_node_answer *answer, str
 
     if (!answer->output.n || sscanf(answer->output.at, "%" SCNd64 " %" SCNd64, &said[0], &said[1]) != 2 ||
         said[0] < 0 || said[1] < said[0])
-        return pb_fail(err, -EBADMSG, "what it says of its clock makes no sense");
+        return pb_fail(err, -EBADMSG, "malformed answer about its clock");
     return 0;
 }
 

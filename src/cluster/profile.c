@@ -36,7 +36,7 @@ static int check_ranks(const struct pb_profile *p, const struct pb_node_answer *
         for (size_t k = 0; !own && k < a->nranks; k++)
             own = a->ranks[k].rank.rank == rank;
         if (!own)
-            return pb_fail(err, -EBADMSG, "it has samples of rank %d, which it has not", rank);
+            return pb_fail(err, -EBADMSG, "it sent samples of rank %d, which does not run there", rank);
     }
     return 0;
 }

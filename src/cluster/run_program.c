@@ -55,7 +55,7 @@ static const char *last_line(struct program_stream *s)
     while (s->n && strchr(" \r\n", s->at[s->n - 1]))
         s->at[--s->n] = '\0';
     const char *newline = s->n ? strrchr(s->at, '\n') : NULL;
-    return newline ? newline + 1 : s->n ? s->at : "it says nothing";
+    return newline ? newline + 1 : s->n ? s->at : "no error message";
 }
 
 int pb_run_program(const char *const *words, size_t most, unsigned limit_ms, char **ret, size_t *ret_length,

@@ -138,7 +138,7 @@ static int take_frame(struct pb_answer_reader *r, int kind, const unsigned char 
     case PB_RELAY_VERSION:
     case PB_RELAY_RANK:
         if (n >= sizeof(text))
-            return refuse(r, -EBADMSG, "a frame of it is too long");
+            return refuse(r, -EBADMSG, "a frame is too long");
         memcpy(text, bytes, n);
         text[n] = '\0';
         return kind == PB_RELAY_RANK ? take_rank(r, text) : take_version(r, text);
@@ -148,14 +148,14 @@ static int take_frame(struct pb_answer_reader *r, int kind, const unsigned char 
         return append(r, part ? &part->errors : &a->errors, bytes, n);
     case PB_RELAY_EXIT:
         if (!part || n != 1)
-            return refuse(r, -EBADMSG, "it ends what it has not begun");
+            return refuse(r, -EBADMSG, "an end frame without a begin");
         part->ended = true;
         part->status = bytes[0];
         r->part = -1;
         return 0;
     case PB_RELAY_END:
         if (n < 1)
-            return refuse(r, -EBADMSG, "its end is none");
+            return refuse(r, -EBADMSG, "malformed end frame");
         a->status = bytes[0];
         copy_line(a->sentence, sizeof(a->sentence), bytes + 1, n - 1);
         a->whole = true;
@@ -174,8 +174,7 @@ static int take_frames(struct pb_answer_reader *r)
     while (e == 0 && r->n - at >= PB_RELAY_HEAD) {
         int kind = pb_relay_parse(r->buffer + at, r->n - at, &length);
         if (kind <= 0)
-            return refuse(r, -EBADMSG,
-                          r->greeted ? "a frame of it is too long" : "what answers is not probing");
+            return refuse(r, -EBADMSG, r->greeted ? "a frame is too long" : "what answers is not probing");
         if (!r->greeted && kind != PB_RELAY_VERSION)
             return refuse(r, -EBADMSG, "what answers is not probing");
         if (length > r->n - at - PB_RELAY_HEAD)

@@ -20,8 +20,7 @@ const struct pb_setting_info pb_setting_info[PB_SETTINGS] = {
                            "bound of the tables of the process; the oldest rows make room, at once"},
     [PB_SET_RETENTION_DAYS] = {"probing.retention_days", "PROBING_RETENTION_DAYS", PB_SETTING_NUMBER, "days",
                                "7", 0.01, 3650, NULL, "days from 0.01 to 3650, such as 7",
-                               "how long what the process leaves is kept: its run when it has ended, and its "
-                               "archive"},
+                               "how long the run and the archive of an ended process are kept"},
     [PB_SET_COMPRESSION] = {"probing.compression", "PROBING_COMPRESSION", PB_SETTING_CHOICE, "", "zstd", 0, 0,
                             "zstd,snappy,gzip,none", "zstd, snappy, gzip or none",
                             "how archived Parquet files are compressed"},

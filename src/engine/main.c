@@ -275,9 +275,8 @@ static int serve_caller(struct worker *w)
             send_failure(w->caller, r, &(struct pb_err){.text = "this is no message to an SQL worker"});
         else if (r == -EMFILE)
             send_failure(w->caller, r,
-                         &(struct pb_err){.text =
-                                              "too many open files: the SQL worker may not have one for "
-                                              "each process (raise ulimit -Hn, or name fewer processes)"});
+                         &(struct pb_err){.text = "too many open files: the SQL worker needs one for each "
+                                                  "process (raise ulimit -Hn, or name fewer processes)"});
     }
     for (unsigned i = 0; i < m.nfds; i++)
         if (m.fds[i] >= 0)

@@ -97,8 +97,8 @@ int pb_clear_wait(struct pb_judge *j, const struct pb_inject_target *target, uin
         pb_judge_name(j, where, sizeof(where));
         return pb_fail(
             err, -ETIMEDOUT,
-            "thread %d of process %d sleeps in %s with, or for, a lock that an injection needs, and "
-            "did not go on all the time (is it deadlocked?); nothing was changed (`probing -t %d "
+            "thread %d of process %d sleeps in %s with, or for, a lock that an injection needs, and did not "
+            "continue until the deadline (is it deadlocked?); nothing was changed (`probing -t %d "
             "backtrace --native` shows its threads, and needs no agent)",
             sleepers[0].tid, pid, where, pid);
     }

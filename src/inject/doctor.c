@@ -102,7 +102,7 @@ static bool check_process(struct doctor_rows *rows, const struct pb_procinfo *p)
     if (p->state == 'Z' || p->state == 'X') {
         c = row(rows, "process", PB_CHECK_FAIL, -ESRCH, "process %d (%s) has ended and is a zombie", p->pid,
                 p->comm);
-        remedy(c, "its parent, process %d, has not collected it yet", p->ppid);
+        remedy(c, "its parent, process %d, has not reaped it yet", p->ppid);
         return false;
     }
     if (p->state == 'T') {

@@ -157,15 +157,13 @@ static int check_time(struct watch *w, struct pb_err *err)
     if (pb_thread_interrupted() || now >= l->deadline + LOAD_LIMIT)
         return pb_fail(
             err, pb_thread_interrupted() ? -EINTR : -ETIMEDOUT,
-            "gave up waiting: the agent is still being loaded by a thread of its own in process %d, and will "
-            "not start",
+            "gave up waiting: our thread in process %d is still loading the agent, which will not start",
             pid);
     if (is_locked_out(w, now))
-        return pb_fail(
-            err, -ETIMEDOUT,
-            "the loader of process %d is locked by another thread of it (is it deadlocked?); ours, "
-            "which waits for that lock, ends when it has it, and no agent starts",
-            pid);
+        return pb_fail(err, -ETIMEDOUT,
+                       "another thread of process %d holds the loader's lock (is it deadlocked?); our thread "
+                       "ends when it gets that lock, and no agent starts",
+                       pid);
     if (now >= l->deadline && !w->said && !w->locked_since) {
         char text[160];
         snprintf(text, sizeof(text), "still loading in thread %d of process %d, waiting",

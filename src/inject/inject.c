@@ -66,8 +66,7 @@ static int inject_once(const struct pb_inject_request *req, uint64_t deadline, c
     info.pid = info.living; /* from here on everything goes through a living thread */
     if (pb_image_is_borrowed(info.pid, info.ppid))
         return pb_fail(err, -ESTALE,
-                       "process %d runs in the memory of its parent, process %d, and has not "
-                       "begun a program of its own",
+                       "process %d still runs in the memory of its parent, process %d (vfork before exec)",
                        info.pid, info.ppid);
     int n = pb_inject_check_info(&info, checks, PB_CHECKS_MAX);
     const struct pb_check *failure = first_failure(checks, n);

@@ -292,13 +292,12 @@ static int run_stub(struct pb_load *l, struct pb_err *err)
         return say_crash(l, signal, err);
     }
     if (r == -ETIMEDOUT && !l->direct)
-        return pb_fail(
-            err, r,
-            "thread %d of process %d, which was to start a thread of ours, sleeps for a lock of its C "
-            "library; it goes on when it has that, and no agent starts",
-            l->hold.thread.tid, pid);
+        return pb_fail(err, r,
+                       "thread %d of process %d, which was starting our thread, waits for a lock of its C "
+                       "library; it continues when it gets the lock, and no agent starts",
+                       l->hold.thread.tid, pid);
     if (r == -ETIMEDOUT || r == -EINTR)
-        return pb_fail(err, r, "gave up waiting: the agent goes on loading in thread %d of process %d",
+        return pb_fail(err, r, "gave up waiting: thread %d of process %d is still loading the agent",
                        l->hold.thread.tid, pid);
     if (r < 0)
         return pb_fail(err, r, "process %d ended while the agent was loaded", pid);

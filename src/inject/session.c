@@ -221,7 +221,7 @@ static int greet(pid_t pid, int fd, const char *secret, struct pb_session *s, st
 static int check_running(const struct pb_procinfo *process, struct pb_err *err)
 {
     return process->state == 'T'
-               ? pb_fail(err, -EAGAIN, "process %d is stopped by a signal (kill -CONT %d lets it go on)",
+               ? pb_fail(err, -EAGAIN, "process %d is stopped by a signal (kill -CONT %d resumes it)",
                          (int)process->pid, (int)process->pid)
                : 0;
 }

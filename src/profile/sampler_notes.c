@@ -27,8 +27,8 @@ static bool note_agent(const struct pb_sampler *s, char *buf, size_t size)
     if (!s->through_agent)
         return false;
     snprintf(buf, size,
-             "read through the agent, since the right to trace is missing: a running thread is kept from its "
-             "CPU while it is read, some 200 us each, or refused");
+             "read through the agent, since ptrace is not permitted: a running thread loses its CPU for some "
+             "200 us a sample, or is refused");
     return true;
 }
 
@@ -98,7 +98,7 @@ static bool note_restarts(const struct pb_sampler *s, char *buf, size_t size)
     (void)s;
     if (!n)
         return false;
-    snprintf(buf, size, "%u wait%s with a timeout had just begun when a stop came, and began again", n,
+    snprintf(buf, size, "%u wait%s with a timeout had just started when a stop came, and started again", n,
              n == 1 ? "" : "s");
     return true;
 }

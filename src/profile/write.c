@@ -32,7 +32,7 @@ int pb_write_format_of(const char *path, enum pb_write_format *ret, struct pb_er
         }
     }
     return pb_fail(err, -EINVAL,
-                   "%s: the ending says no format (.svg, .html, .lines.html for source lines, .folded, .json "
+                   "%s: unknown file ending (use .svg, .html, .lines.html for source lines, .folded, .json "
                    "for speedscope, .gecko.json for "
                    "the Firefox Profiler, .pb.gz for pprof, .perfetto)",
                    path);

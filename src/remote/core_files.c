@@ -71,12 +71,12 @@ static int check(struct pb_core *c, struct pb_core_file *f, int fd)
     }
     if (was[0]) {
         pb_core_note(
-            c, "%s is not the file that ran (its build id is another): what was not dumped of it is missing",
+            c, "%s is not the file that ran (its build id differs): parts that the core lacks are missing",
             f->path);
         return -ESTALE;
     }
     if ((uint64_t)st.st_size + PAGE <= f->mapped) {
-        pb_core_note(c, "%s is shorter than the file that ran: what was not dumped of it is missing",
+        pb_core_note(c, "%s is shorter than the file that ran: parts that the core lacks are missing",
                      f->path);
         return -ESTALE;
     }
@@ -109,7 +109,7 @@ static int open_file(struct pb_core *c, struct pb_core_file *f)
     _cleanup_close_ int fd = pb_open_named(&rights, c->root_fd, f->path, 0);
     int r = fd < 0 ? fd : f->state == PB_CORE_FILE_FITS ? 0 : check(c, f, fd);
     if (fd < 0 && strncmp(f->path, "/dev/", 5) != 0 && strncmp(f->path, "/memfd:", 7) != 0)
-        pb_core_note(c, "%s cannot be read: %s; what was not dumped of it is missing", f->path,
+        pb_core_note(c, "%s cannot be read: %s; parts that the core lacks are missing", f->path,
                      strerror(-fd));
     f->state = r < 0 ? PB_CORE_FILE_REFUSED : PB_CORE_FILE_FITS;
     if (r < 0)

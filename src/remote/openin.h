@@ -18,7 +18,7 @@ bool pb_open_without_openat2(void);
 /* Opens a name that a target chose: with the rights of its user, links inside the root, and nothing but a
  * regular file of a file system (none of procfs: "self" would be us). inode: it must be this one, 0: any.
  * Returns a descriptor for reading. -ESTALE: it is another file; -EACCES: that user may not read it;
- * -ENXIO: it is no regular file. */
+ * -ENXIO: not a regular file. */
 struct pb_rights;
 int pb_open_named(const struct pb_rights *rights, int root_fd, const char *path, uint64_t inode);
 

@@ -576,7 +576,7 @@ int pb_run_connect(const struct pb_run_info *run, const struct pb_procinfo *proc
     _cleanup_close_ int control = open_control(run);
     if (control < 0)
         return pb_fail(err, control, "the control socket of %s cannot be used: %s", run->path,
-                       control == -EPERM || control == -ELOOP ? "it is no socket of that process's user"
+                       control == -EPERM || control == -ELOOP ? "not a socket of that process's user"
                                                               : strerror(-control));
     _cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)

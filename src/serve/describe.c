@@ -123,7 +123,7 @@ static void put_responses(struct pb_json_writer *w, const struct pb_route *r)
 {
     pb_json_open(w, "responses", '{');
     pb_json_open(w, "200", '{');
-    pb_json_put_text(w, "description", "what was asked for");
+    pb_json_put_text(w, "description", "the requested data");
     pb_json_open(w, "content", '{');
     for (const struct pb_form *f = r->forms; f->name; f++) {
         bool shown = false; /* two forms may have one type */

@@ -174,7 +174,7 @@ unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_heade
                        const char **ret_why)
 {
     if (headers->doubled || (headers->length && headers->chunked)) {
-        *ret_why = "a header appears twice that may appear once, or both Content-Length and "
+        *ret_why = "a header is repeated that must be unique, or both Content-Length and "
                    "Transfer-Encoding are given";
         return 400;
     }

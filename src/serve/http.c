@@ -131,8 +131,7 @@ static enum MHD_Result dispatch(struct pb_request *q, const char *path, const ch
         return run_route(q, received_ns);
     if (allowed[0])
         return pb_answer_error(q->connection, 405, "this path has other methods", allowed);
-    return pb_answer_error(q->connection, 404, "there is nothing here (/openapi.json says what there is)",
-                           NULL);
+    return pb_answer_error(q->connection, 404, "not found (/openapi.json lists the resources)", NULL);
 }
 
 /* --- requests --- */

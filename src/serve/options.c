@@ -4,19 +4,19 @@
 #include <stddef.h>
 
 const struct pb_option pb_serve_options[PB_SERVE_OPTIONS + 1] = {
-    {'b', "background", NULL, "go on when the terminal is gone"},
+    {'b', "background", NULL, "keep running when the terminal closes"},
     {0, "read-only", NULL, "nothing that changes a process: no eval, no settings, no inject"},
     {0, "mcp-changes", NULL, "let an assistant (/mcp) run code in processes and change settings"},
     {0, "open", PB_TEXT("TARGET"), "what a request that names no process is about"},
     {0, "record", PB_NUMBER("HZ", .least = 0.1, .most = 1000),
      "keep watch: record every process that is served, at this rate, such as 1"},
     {0, "watchdog", PB_TIME(.least = 1),
-     "with --record: keep all stacks when a main thread stands still that long"},
+     "with --record: record all stacks when a main thread does not move for that long"},
     {0, "archive", NULL, "keep watch: archive what they record"},
     {0, "retention", PB_NUMBER("DAYS", .most = 1e6), "with --archive: remove files whose rows are older"},
     {0, "cores", PB_TEXT("DIR"), "answer for the core files in this folder too"},
     {0, "token-file", PB_TEXT("FILE"),
-     "64 hexadecimal digits, readable by you alone; else one is made and kept"},
+     "64 hexadecimal digits, readable by you alone (default: one is generated)"},
     {0, "host", PB_TEXT("NAME"), "answer under this name too"},
     {0, "socket", PB_TEXT("PATH"),
      "as root: a unix socket for all users, each served what that user may see"},

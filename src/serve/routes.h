@@ -105,7 +105,7 @@ struct pb_route {
         "native", "--native", PB_PARAM_FLAG, 0, 0, "frames of C and C++ too", false                          \
     }
 #define PB_PARAMS_SAMPLING                                                                                   \
-    {"seconds", "--duration", PB_PARAM_NUMBER, 0.1, 300, "how long to sample; 10 unless told", false},       \
+    {"seconds", "--duration", PB_PARAM_NUMBER, 0.1, 300, "how long to sample (default 10)", false},          \
         PB_PARAM_NATIVE, {"rate", "--rate", PB_PARAM_NUMBER, 1, 1000, "samples a second", false},            \
         {"cpu", "--cpu", PB_PARAM_FLAG, 0, 0, "only threads that run", false},                               \
         {"gil", "--gil", PB_PARAM_FLAG, 0, 0, "only the thread that holds the GIL", false},                  \
@@ -160,7 +160,7 @@ bool pb_route_is_id(const char *text);
 bool pb_route_is_file(const char *text);
 
 /* --- describe.c --- */
-/* The description of all of it, OpenAPI 3.1. */
+/* This description, OpenAPI 3.1. */
 void pb_openapi_write(FILE *out, const struct pb_offer *o);
 
 /* --- fixed.c: answers without a command --- */

@@ -21,7 +21,8 @@
          .limit_s = 30},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/breakpoints",                                                         \
-         .summary = "Sets one where the body says, FILE:LINE [if CONDITION]; says where nc gets the prompt", \
+         .summary = "Sets a breakpoint at FILE:LINE [if CONDITION], given in the body; returns the address " \
+                    "of its prompt for nc",                                                                  \
          .words = PB_WORDS("-t", "{id}", "break"),                                                           \
          .params = PB_PARAMS(                                                                                \
              TIMEOUT,                                                                                        \
@@ -41,17 +42,17 @@
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/pause",                                                               \
-         .summary = "Stops its main thread between two bytecodes; says where nc gets a prompt in its frame", \
+         .summary = "Stops its main thread between two bytecodes; returns the address of a prompt in its "   \
+                    "frame, for nc",                                                                         \
          .words = PB_WORDS("-t", "{id}", "pause"),                                                           \
-         .params =                                                                                           \
-             PB_PARAMS(TIMEOUT, {"limit", "--limit", PB_PARAM_NUMBER, 1, 86400,                              \
-                                 "it goes on after so many seconds without input; 600 unless told", false}), \
+         .params = PB_PARAMS(TIMEOUT, {"limit", "--limit", PB_PARAM_NUMBER, 1, 86400,                        \
+                                       "resume after so many seconds without input (default 600)", false}),  \
          .forms = pb_forms_text,                                                                             \
          .flags = PB_ROUTE_CHANGES,                                                                          \
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/continue",                                                            \
-         .summary = "Lets it go on",                                                                         \
+         .summary = "Resumes the thread",                                                                    \
          .words = PB_WORDS("-t", "{id}", "pause", "--continue"),                                             \
          .params = PB_PARAMS(TIMEOUT),                                                                       \
          .forms = pb_forms_text,                                                                             \
@@ -59,7 +60,7 @@
          .limit_s = 60},                                                                                     \
         {.method = "POST",                                                                                   \
          .path = "/api/v1/targets/{id}/debug",                                                               \
-         .summary = "Serves the Debug Adapter Protocol in it, and says at which address",                    \
+         .summary = "Serves the Debug Adapter Protocol in it and returns the address",                       \
          .words = PB_WORDS("-t", "{id}", "debug"),                                                           \
          .params = PB_PARAMS(TIMEOUT),                                                                       \
          .forms = pb_forms_text,                                                                             \
@@ -67,7 +68,7 @@
          .limit_s = 60},                                                                                     \
     {                                                                                                        \
         .method = "POST", .path = "/api/v1/targets/{id}/debug/stop",                                         \
-        .summary = "Ends that, and lets all threads go on",                                                  \
+        .summary = "Stops the debugger and resumes all threads",                                             \
         .words = PB_WORDS("-t", "{id}", "debug", "--stop"), .params = PB_PARAMS(TIMEOUT),                    \
         .forms = pb_forms_text, .flags = PB_ROUTE_CHANGES, .limit_s = 60                                     \
     }

@@ -36,7 +36,7 @@ def play(case, rng):
                 tool.result()
             if not case.alive():
                 raise Ended(f"the program ended with {case.describe_end()}")
-            if case.harms:  # of the tool: what comes after it says nothing more
+            if case.harms:  # of the tool: what comes after no error message more
                 return
 
 

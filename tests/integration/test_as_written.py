@@ -186,7 +186,7 @@ def check_size(t, done, began):
 
 
 def check_catch(t, done, began):
-    assert "are kept in python.exceptions" in done.stderr, (done.stdout, done.stderr)
+    assert "are recorded in python.exceptions" in done.stderr, (done.stdout, done.stderr)
     assert re.search(r"^nc 127\.0\.0\.1 \d+$", done.stdout, re.M), (done.stdout, done.stderr)
 
 

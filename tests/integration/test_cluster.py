@@ -256,7 +256,7 @@ def test_ranks_of_several_jobs_are_named_and_not_mixed(tmp_path):
             lines[at] = " ".join([*lines[at].split()[:5], "7", *lines[at].split()[6:]])
             kept.write_text("\n".join([*lines, ""]))
             done = probe("cluster", "refresh", "jobs")
-            assert done.returncode == 0 and "note: rank 1 was started anew" in done.stderr, done.stderr
+            assert done.returncode == 0 and "note: rank 1 was restarted" in done.stderr, done.stderr
             probe("cluster", "detach", "jobs")
     finally:
         cluster_kit.rank_environment = usual

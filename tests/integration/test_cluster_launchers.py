@@ -161,7 +161,7 @@ def test_a_node_where_no_service_can_be_started_is_asked_by_ssh(slurm, job, tmp_
                        f"ssh -F {slurm.folder}/ssh.conf", "--match",
                        "SLURM_JOB_ID=" + job.split("-")[1], "--serve", "--timeout", "20")
     assert done.returncode == 3 and "services on 1 of 3 nodes" in done.stdout, done.stderr
-    assert "note: no service on n3, which is asked by ssh: " in done.stderr, done.stderr
+    assert "note: no service on n3, which is reached by ssh instead: " in done.stderr, done.stderr
     assert "note: no service on n9" in done.stderr, done.stderr
     done, _, tops = stacks(slurm, "cluster:by-ssh-served", "--nodes", "n1,n3", "--timeout", "20")
     assert done.returncode == 0 and sum(map(len, tops.values())) == 4, done.stderr

@@ -197,7 +197,7 @@ def test_a_stopped_process_is_an_error_at_once_with_the_reason():
             began = time.monotonic()
             done = jobs.probe(job.pid, *command)
             assert done.returncode == 1, done.stderr
-            said = f"process {job.pid} is stopped by a signal (kill -CONT {job.pid} lets it go on)"
+            said = f"process {job.pid} is stopped by a signal (kill -CONT {job.pid} resumes it)"
             assert said in done.stderr, done.stderr
             assert time.monotonic() - began < 2, command
         os.kill(job.pid, signal.SIGCONT)
@@ -239,7 +239,7 @@ def test_a_killed_tool_stops_its_remote_code(job):
 def test_code_that_sits_in_c_is_given_up_and_ends_later(job):
     begun = time.monotonic()
     done = code_of(job, "import time; time.sleep(4)", "--timeout", "0.5")
-    assert done.returncode == 1 and "sits in C code" in done.stderr and time.monotonic() - begun < 3.5
+    assert done.returncode == 1 and "inside a C function" in done.stderr and time.monotonic() - begun < 3.5
     jobs.wait_until(lambda: "probing-eval" not in job.threads(), what="the end of its thread")
 
 

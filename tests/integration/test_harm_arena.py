@@ -69,7 +69,7 @@ def test_a_removed_directory_harms_nobody_and_is_told(place):
         time.sleep(1.2)
         assert alive(job)
         done = probing(job.pid, "query", "SELECT count(*) FROM memory_usage", env=env)
-        assert done.returncode == 0 and "not kept for after the process ends" in done.stderr
+        assert done.returncode == 0 and "will not outlive the process" in done.stderr
 
 
 def test_a_full_disk_harms_nobody(tmp_path):

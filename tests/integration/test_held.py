@@ -37,7 +37,7 @@ def test_a_pause(python):
         assert re.fullmatch(r"paused by `pause` since \d+ s", line["state"]), line
         assert line["function"].endswith(("train", "helper")), line
         assert first.stdout.strip() in line["verdict"]
-        assert f"`probing -t {job.pid} continue` lets it go on" in line["verdict"]
+        assert f"`probing -t {job.pid} continue` resumes it" in line["verdict"]
         assert line["verdict"] in text or "paused by `pause`" in text
         thread = next(thread for thread in data["threads"] if thread["tid"] == job.pid
                       or thread["name"] == "MainThread")
@@ -51,7 +51,7 @@ def test_a_pause(python):
 
 
 @pytest.mark.parametrize("command,says", [(("catch", "--limit", "60s"), "catch --stop` lets it end"),
-                                          (("break", f"FILE:{LINE}", "--limit", "60s"), "continue` lets it go on")])
+                                          (("break", f"FILE:{LINE}", "--limit", "60s"), "continue` resumes it")])
 def test_other_prompts(command, says):
     import sys
 

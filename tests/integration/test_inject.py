@@ -185,7 +185,7 @@ def test_no_injection_hangs_in_a_target_whose_threads_give_their_own_stacks_back
     for number in range(200 if soak else 12):
         with kit.run(target) as running:
             answer = kit.inject(running.pid, timeout_ms=300)
-            assert answer["r"] == 0 or "sleeps for a lock" not in answer["error"], f"run {number}: {answer}"
+            assert answer["r"] == 0 or "waits for a lock" not in answer["error"], f"run {number}: {answer}"
             assert running.gets_on(20), f"run {number}: the target hangs: {answer}"
 
 

@@ -104,7 +104,7 @@ def test_what_is_no_file_is_not_even_opened(folder):
         writer.join(10)
     assert not opened and began, "the pipe was opened"
     assert shown.returncode == 0 and shown.stdout.count("named (") == len(names), shown
-    assert all((done.returncode, done.stdout) == (1, "") and "it is no regular file" in done.stderr
+    assert all((done.returncode, done.stdout) == (1, "") and "not a regular file" in done.stderr
                for done in whole), whole
 
 

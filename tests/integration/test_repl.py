@@ -108,12 +108,12 @@ def test_a_person_types(prompt):
     prompt.send("time.sleep(600)\r")
     time.sleep(0.2)
     prompt.send(CTRL_C)
-    prompt.wait("sits in C code")
+    prompt.wait("inside a C function")
     goes_on(prompt.job)
     prompt.send(CTRL_C)
     time.sleep(0.3)
     prompt.send(CTRL_C)
-    prompt.wait("left; the code was told to stop")
+    prompt.wait("gave up waiting; the code was interrupted")
     assert prompt.end() == 1
     assert prompt.flags() == (True, True, True) and prompt.job.output == "ready\n"
 

@@ -30,7 +30,7 @@ static void a_crash_of_the_worker_is_reported(void **state)
     struct answer *a = ask(-1, "SELECT pb_escape('crash')");
 
     assert_true(a->r < 0);
-    assert_non_null(strstr(a->err.text, "the SQL worker ended"));
+    assert_non_null(strstr(a->err.text, "the SQL worker crashed"));
 #ifdef NAME
     char text[4096] = "";
     FILE *f = fopen(report, "r");

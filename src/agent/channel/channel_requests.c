@@ -28,7 +28,7 @@ static void open_channel(struct pb_agent *agent, struct pb_server_client *c, con
     int r = channel_fields(frame, kind, &arguments);
     if (r == 0 && pb_job_runs(c->id)) {
         r = -EBUSY;
-        snprintf(why, sizeof(why), "code of this connection runs; a channel takes one of its own");
+        snprintf(why, sizeof(why), "this connection already runs code; open another one for a channel");
     }
     if (r == 0) {
         const struct pb_channel_request request = {

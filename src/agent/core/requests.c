@@ -65,7 +65,7 @@ static int set_setting(struct pb_agent *agent, const char *name, const char *val
         return r;
     r = pb_run_keep_settings(&agent->run, &next);
     if (r < 0) {
-        snprintf(why, why_size, "the setting cannot be kept in %s: %s", agent->run.dir, strerror(-r));
+        snprintf(why, why_size, "the setting cannot be saved in %s: %s", agent->run.dir, strerror(-r));
         return r;
     }
     agent->settings = next;
@@ -106,7 +106,7 @@ static void send_note(struct pb_agent *agent, pb_client_id client, uint32_t requ
 
     if (error == 0)
         return;
-    snprintf(text, sizeof(text), "the tables are not kept for after the process ends: %s: %s", agent->run.dir,
+    snprintf(text, sizeof(text), "the tables will not outlive the process: %s: %s", agent->run.dir,
              strerror(-error));
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_str(&w, PB_TAG_TEXT, text);

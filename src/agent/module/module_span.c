@@ -364,7 +364,7 @@ static int take_given(const struct pb_python *py, pb_pyobject *const *args, long
 
     *ret = (struct given){0};
     if (nargs != wanted || (wanted && !is_text(py, args[0]))) {
-        py->err_set(*py->type_error, "the first argument is the name, a str; attributes are given by name");
+        py->err_set(*py->type_error, "the first argument must be the name (str); pass attributes by keyword");
         return -1;
     }
     ret->name = wanted ? args[0] : NULL;

@@ -143,8 +143,7 @@ static int convert(const struct pb_python *py, const struct table *t, pb_pyobjec
     for (long i = 0; i < named; i++) {
         int at = find_column(py, t, py->tuple_get(names, i));
         if (at < 0)
-            return refuse_definition(py, t, "append got a name that is none of its columns (argument %ld)",
-                                     nargs + i);
+            return refuse_definition(py, t, "append got an unknown column name (argument %ld)", nargs + i);
         if (at < nargs)
             return refuse_definition(py, t, "append got a column twice (argument %ld)", nargs + i);
         if (convert_one(py, t, (unsigned)at, args[nargs + i], &values[at], temps) < 0)

@@ -276,8 +276,8 @@ static uint64_t serve_turn(struct pb_job *job, uint64_t now, long room, struct r
     if (job->interrupted_ns && now > job->interrupted_ns + GRACE_NS) {
         answer_error(job, ETIMEDOUT,
                      job->state == PB_JOB_WAITING
-                         ? "given up while it waited for the GIL"
-                         : "it was told to stop but sits in C code; it stops when that returns",
+                         ? "gave up waiting for the GIL"
+                         : "the code was interrupted, but is inside a C function; it stops when that returns",
                      ret);
         return 0;
     }

@@ -302,14 +302,13 @@ static void find_values(struct pb_tensor *t, int device, const char *storage, co
     else if (pb_tensor_reach(t) < 0 || offset < 0 ||
              __builtin_add_overflow(offset, pb_tensor_reach(t) + 1, &end) ||
              __builtin_mul_overflow(end, (int64_t)t->size, &end) || end > t->nbytes)
-        t->why = "its memory was given back or is smaller than it";
+        t->why = "its memory was freed, or is smaller than the tensor";
     else
         t->data = pointer_at(storage, at.header) + offset * t->size;
 }
 
-static const char own_kind[] =
-    "it is of a kind of its own (sparse, nested, quantized, inside of a transformation such as "
-    "vmap), or of a torch that is laid out in another way";
+static const char own_kind[] = "unsupported kind of tensor (sparse, nested, quantized, or inside a "
+                               "transformation such as vmap), or an unknown layout of torch";
 
 /* The count of changes of any kind of tensor. */
 static int version_of(const char *impl)
@@ -334,7 +333,7 @@ static int read_impl(const char *impl, const char *object, struct pb_tensor *ret
         return -1;
     const char *fields = impl + at.back + WORD, *storage = pointer_at(impl, at.header);
     if (word_at(fields, KEYS) & at.python) {
-        ret->why = "its class has operations of its own, which alone know its values";
+        ret->why = "its class overrides tensor operations, and only these know its values";
         return -1;
     }
     uint64_t dims = word_at(fields, 0);

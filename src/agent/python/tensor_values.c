@@ -206,7 +206,7 @@ static pb_pyobject *tensor_number(pb_pyobject *self, pb_pyobject *object)
     return pb_tensor_read(py, object, &t) > 0 ? make_number(py, &t) : none_of(py);
 }
 
-/* tensor(object): None: it is no tensor; else [shape, type, device, changes, elements, why, address, bytes of
+/* tensor(object): None: not a tensor; else [shape, type, device, changes, elements, why, address, bytes of
  * an element, strides, bytes]: shape is None where it is laid out in another way, changes where they are
  * not counted, why where its values can be read, address where not. Reads none of its memory. */
 static pb_pyobject *tensor(pb_pyobject *self, pb_pyobject *object)
@@ -339,8 +339,7 @@ static pb_pyobject *tensor_squares(pb_pyobject *self, pb_pyobject *object)
     struct pb_tensor t;
     (void)self;
 
-    return pb_tensor_read(py, object, &t) == 0 ? text_of(py, "it is no tensor")
-                                               : give_squares(py, object, &t);
+    return pb_tensor_read(py, object, &t) == 0 ? text_of(py, "not a tensor") : give_squares(py, object, &t);
 }
 
 /* tensor_gradient(object): its gradient; a number: the sum of its squares, where Python has no object of it;

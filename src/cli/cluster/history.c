@@ -162,7 +162,7 @@ static int find_archives(struct pb_cluster *c, const char *given, struct pb_err 
     }
     if (dir)
         closedir(dir);
-    return r < 0 || c->nnodes ? r : pb_fail(err, -ENOENT, "there is no archived run in %s", folder);
+    return r < 0 || c->nnodes ? r : pb_fail(err, -ENOENT, "no archived run in %s", folder);
 }
 
 /* The same call as of the query command. */
@@ -197,7 +197,7 @@ int pb_cluster_history(const struct pb_call *call, const char *program, struct p
 
     if (!folder)
         return pb_fail(err, PB_USAGE,
-                       "it takes --archive DIR (ranks that run are asked by probing -t cluster query)");
+                       "cluster query needs --archive DIR (for running ranks: probing -t cluster query)");
     if (call->nargs < 2)
         return pb_fail(err, PB_USAGE, "which query? (probing cluster query --archive DIR \"SELECT ...\")");
     strcpy(c.name, "archive");

@@ -40,7 +40,7 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
     for (size_t i = 0; i < answer->nranks; i++) {
         const struct pb_cluster_rank *other = pb_cluster_find_rank(c, answer->ranks[i].rank.rank);
         if (other)
-            return pb_fail(err, -EEXIST, "it says that it has rank %d, which %s has", other->rank,
+            return pb_fail(err, -EEXIST, "it reports rank %d, which %s already has", other->rank,
                            c->nodes[other->node].name);
     }
     for (size_t i = 0; i < answer->nranks; i++) {
@@ -48,7 +48,7 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
         rank.node = (uint32_t)node;
         int r = pb_cluster_add_rank(c, &rank);
         if (r < 0)
-            return pb_fail(err, r, "its ranks cannot be kept: %s", strerror(-r));
+            return pb_fail(err, r, "its ranks cannot be stored: %s", strerror(-r));
     }
     c->world = answer->world > c->world ? answer->world : c->world;
     take_notes(l, answer);

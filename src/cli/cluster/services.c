@@ -97,7 +97,7 @@ static int take_service(void *arg, size_t node, struct pb_node_answer *answer, s
     if (!answer->output.n)
         return 0;
     if (sscanf(answer->output.at, "%255s %127[0-9a-f] %7s", at->url, at->token, own) != 3)
-        return pb_fail(err, -EBADMSG, "what it says of its service makes no sense");
+        return pb_fail(err, -EBADMSG, "its answer about its service is malformed");
     at->there = true;
     at->own = strcmp(own, "own") == 0;
     return 0;
@@ -237,7 +237,7 @@ static int verify_services(struct serving *s, struct pb_err *err)
             continue;
         if (result.nodes[i].state != PB_NODE_ANSWERED) {
             snprintf(s->at[i].why, sizeof(s->at[i].why),
-                     "its service, %.100s, cannot be asked from here: %.100s", s->at[i].url,
+                     "its service, %.100s, cannot be reached from here: %.100s", s->at[i].url,
                      result.nodes[i].why);
             continue;
         }
@@ -261,7 +261,7 @@ static void tell_services(const struct serving *s)
     for (size_t i = 0; i < s->c->nnodes; i++) {
         if (s->c->nodes[i].service[0] || told++ >= SHOWN)
             continue;
-        fprintf(stderr, "note: no service on %s, which is asked by %s: ", s->c->nodes[i].name,
+        fprintf(stderr, "note: no service on %s, which is reached by %s instead: ", s->c->nodes[i].name,
                 pb_cluster_way_name(s->c->way));
         pb_put_sentence(stderr, s->at[i].why[0] ? s->at[i].why : "the node did not answer");
     }

@@ -293,7 +293,8 @@ int pb_cluster_check_background(const struct pb_cluster *c, const char *instead,
     if (c->way != PB_WAY_SLURM)
         return 0;
     return pb_fail(err, PB_USAGE,
-                   "srun ends what is left of its step: use %s, or attach the nodes with --hosts", instead);
+                   "srun kills background processes of its step: use %s, or attach the nodes with --hosts",
+                   instead);
 }
 
 int pb_cluster_each(const struct pb_call *call, const struct pb_cluster *c, const struct pb_selection *s,

@@ -283,8 +283,9 @@ static int archive_once(struct job *job, bool ended, struct pb_err *err)
     if (r < 0)
         return r;
     if (job->files == 0)
-        printf("nothing to archive: %s\n", ended ? "everything was archived before"
-                                                 : "no segment was closed since; what is open is read live");
+        printf("nothing to archive: %s\n",
+               ended ? "everything was archived before"
+                     : "nothing new to archive; rows of open segments are read live");
     printf("%s holds %" PRIu64 " files%s, %.1f MB\n", job->folder, kept.files,
            job->prune ? "" : " of this process", (double)kept.bytes / (1 << 20));
     return 0;
@@ -423,8 +424,8 @@ static int run_over(const struct pb_call *call, struct pb_cluster *c, const stru
 
 static const struct pb_option options[] = {
     {0, "to", PB_TEXT("DIR"), "the archive (default: PROBING_ARCHIVE, or ~/.local/share/probing/archive)"},
-    {0, "once", NULL, "archive what is closed now, and end"},
-    {'b', "background", NULL, "go on in the background until the process ends"},
+    {0, "once", NULL, "archive closed segments once, then exit"},
+    {'b', "background", NULL, "keep archiving in the background until the process ends"},
     {0, "every", PB_TIME(.least = 100, .usual = 30000),
      "how long closed rows may wait: 30s; sooner when there are many"},
     {0, "retention", PB_NUMBER("DAYS", .most = 1e6),

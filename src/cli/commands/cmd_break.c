@@ -115,11 +115,11 @@ static const struct pb_option options[] = {
     {0, "listen", PB_TEXT("ADDR"), "where clients are served (default 127.0.0.1 and a free port)"},
     {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
     {0, "limit", PB_TIME(.least = 1, .usual = 600000),
-     "go on, without the breakpoint, after this long without a client (default 10m)"},
+     "without a client, remove the breakpoint and resume after this time (default 10m)"},
     {0, "duration", PB_TIME(.least = 1),
      "end by itself after this long (default: until --stop; before Python 3.12 1m)"},
     {0, "as", PB_TEXT("NAME"), "a name, for --stop"},
-    {0, "no-listen", NULL, "no address for clients: `continue` and --stop let the thread go on"},
+    {0, "no-listen", NULL, "no address for clients: `continue` and --stop resume the thread"},
     {0, "stop", NULL, "take away these breakpoints (FILE:LINE, the number or the name), or all"},
     {0},
 };

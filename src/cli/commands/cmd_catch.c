@@ -23,9 +23,9 @@ static int run_catch(const struct pb_call *call, struct pb_err *err)
 static const struct pb_option options[] = {
     {0, "no-prompt", NULL, "keep the scene and let the program die at once"},
     {0, "limit", PB_TIME(.least = 1, .usual = PB_CATCH_LIMIT_MS),
-     "let it go on after this long without input of a client (default 10m)"},
+     "resume the thread after this time without client input (default 10m)"},
     {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
-    {0, "stop", NULL, "no more: hooks and handlers are given back"},
+    {0, "stop", NULL, "stop: restore hooks and handlers"},
     {0},
 };
 

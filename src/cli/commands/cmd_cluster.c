@@ -29,11 +29,11 @@ static const struct pb_option options[] = {
      "roles by rank: tp=4,pp=2,dp=*, the first changes fastest; none: do not ask the processes for them"},
     {0, "launcher", PB_TEXT("WORDS"), "in place of ssh, srun, kubectl or python3: ssh -F FILE"},
     {0, "program", PB_TEXT("PATH"), "probing on the nodes (default: where it is here)"},
-    {0, "serve", NULL, "start a service on each node, and ask through those; detach ends them"},
+    {0, "serve", NULL, "start a service on each node and use these; detach stops them"},
     {0, "token-file", PB_TEXT("FILE"), "the token of the services (--services)"},
     {0, "archive", PB_TEXT("DIR"),
      "query: an archive of all ranks, or a folder with an archive for each node"},
-    {'o', "output", PB_TEXT("FILE"), "query: write to a file, whose ending says the format"},
+    {'o', "output", PB_TEXT("FILE"), "query: write to FILE; its ending selects the format"},
     {0, "stats", NULL, "query: say how much was read, on stderr"},
     {0},
 };
@@ -150,7 +150,7 @@ static void tell_restarts(const struct pb_cluster *before, const struct pb_clust
         return;
     fputs(n == 1 ? "note: rank " : "note: ranks ", stderr);
     pb_cluster_put_ranks(stderr, anew, most);
-    fputs(n == 1 ? " was started anew\n" : " were started anew\n", stderr);
+    fputs(n == 1 ? " was restarted\n" : " were restarted\n", stderr);
 }
 
 static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
@@ -166,9 +166,9 @@ static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struc
         return r;
     bool all = pb_cluster_tell(c, &result);
     if (!result.answered)
-        return pb_fail(err, -EHOSTUNREACH, "no node answered: nothing is kept");
+        return pb_fail(err, -EHOSTUNREACH, "no node answered: nothing was saved");
     if (c->nranks == 0)
-        return pb_fail(err, -ESRCH, "no node has a process with a rank%s%s: nothing is kept",
+        return pb_fail(err, -ESRCH, "no node has a process with a rank%s%s: nothing was saved",
                        c->match[0] ? " and " : "", c->match);
     /* Kept before, so that detach ends what is started even where this is ended. */
     r = pb_cluster_save(c, err);
@@ -348,13 +348,13 @@ static int run(const struct pb_call *call, struct pb_err *err)
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
         if (strcmp(verbs[i].name, call->args[0]) == 0)
             return verbs[i].run(call, err);
-    return pb_fail(err, PB_USAGE, "'%s' is none of attach, list, show, refresh, detach and query",
+    return pb_fail(err, PB_USAGE, "unknown subcommand '%s': use attach, list, show, refresh, detach or query",
                    call->args[0]);
 }
 
 const struct pb_command pb_cmd_cluster = {
     .name = "cluster",
-    .summary = "a job on many nodes as one target: found, looked at, kept for -t cluster",
+    .summary = "a job on many nodes as one target: find, inspect and save it for -t cluster",
     .synopsis = "attach | list | show | refresh | detach [NAME] | query --archive DIR SQL",
     .text =
         "attach finds the nodes of a job, asks each which ranks it has, and keeps that; -t cluster (or\n"

@@ -236,8 +236,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     int r = parse_settings(call, wanted, &sets, err);
     if (r == 0 && sets && call->targets.n == 0)
         r = pb_fail(err, PB_USAGE,
-                    "which process? (-t PID sets it in a running one; PROBING_* in the environment for those "
-                    "to come)");
+                    "which process? (-t PID sets it in a running process; for later ones set PROBING_* in "
+                    "the environment)");
     if (r < 0)
         return r;
     pb_rows_init(&rows, columns, COLUMNS);

@@ -73,7 +73,7 @@ static const struct pb_option options[] = {
     {0, "limit", PB_TIME(.least = 1, .usual = 600000),
      "let all go after this long without input of a client while a thread is stopped (10m)"},
     {0, "token", PB_TEXT("TOKEN"), "what a client must name in its launch.json; \"-\": read it from stdin"},
-    {0, "stop", NULL, "stop listening, end the debuggers that came that way, and let all threads go on"},
+    {0, "stop", NULL, "stop listening, end the debuggers that connected, and resume all threads"},
     {0, "debugpy", NULL, "start debugpy in the process instead, where it is installed"},
     {0, "debugpy-path", PB_TEXT("DIR"), "the same, with debugpy from that folder"},
     {0},

@@ -94,7 +94,7 @@ static void add_samples(struct pb_rows *rows, const struct pb_target *target)
     if (through) {
         c.state = PB_CHECK_WARN;
         snprintf(c.found, sizeof(c.found),
-                 "through the agent: running threads are kept from their CPU, some 200 us a sample");
+                 "through the agent: a running thread loses its CPU for some 200 us a sample");
         snprintf(c.remedy, sizeof(c.remedy), "be its owner with ptrace allowed, or root");
     } else if (bpf < 0) {
         snprintf(c.found, sizeof(c.found), "running threads are stopped (ptrace), some tens of us a sample");

@@ -59,7 +59,9 @@ static int print_until_result(struct pb_client *client, pid_t pid, uint32_t id, 
         if (interrupts > told) {
             told = interrupts;
             if (told > 1)
-                return pb_fail(err, -EINTR, "left; the code was told to stop and may still be running there");
+                return pb_fail(
+                    err, -EINTR,
+                    "gave up waiting; the code was interrupted, but may still be running in the process");
             pb_client_signal(client, PB_MSG_CANCEL, id);
         }
         int r = pb_client_next(client, &frame, 500);

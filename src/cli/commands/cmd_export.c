@@ -90,8 +90,7 @@ static int run_over(const struct pb_call *call, struct pb_cluster *c, const stru
 }
 
 static const struct pb_option options[] = {
-    {'o', "output", PB_TEXT("FILE"),
-     "the file, which appears whole or not at all; its name tells the format"},
+    {'o', "output", PB_TEXT("FILE"), "the file, replaced whole or not at all; its ending selects the format"},
     {0, "format", PB_CHOICE("FORMAT", "parquet arrow csv tsv json jsonl markdown"),
      "parquet, arrow, csv, tsv, json, jsonl or markdown"},
     {0, "since", PB_TEXT("TIME"),

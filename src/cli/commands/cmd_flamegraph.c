@@ -36,7 +36,7 @@ static const struct pb_option options[] = {
     {0, "lines", NULL, "a function at two lines is two frames"},
     {0, "merge", NULL, "of several processes, or of the ranks of a cluster: one graph, no level for each"},
     {0, "diff", NULL, "compare two: FILE.folded or recordings, before and after"},
-    {0, "sampled", NULL, "what `pprof` has sampled of it; where it has not, or with -d: sample now"},
+    {0, "sampled", NULL, "the samples of `pprof`; without any, or with -d, sample now"},
     {0, "from", PB_TEXT("RUN"), "of a recording (probing record): its folder, or the pid it is of"},
     {0, "since", PB_TEXT("TIME"), "of the recording only from then on: 5m ago, or 14:30:00"},
     {0, "until", PB_TEXT("TIME"), "and only up to then"},

@@ -17,7 +17,7 @@ static const struct pb_option options[] = {
     {'b', "background", NULL, "start the service (probing serve), about this process"},
     {'a', "address", PB_TEXT("ADDR"), "the same, listening there: HOST:PORT"},
     {'c', "crash", NULL, "keep the scene of a crash, and serve the failing frame: the same as catch"},
-    {0, "assume-seccomp-ok", NULL, "go on where a seccomp filter cannot be read that might kill the process"},
+    {0, "assume-seccomp-ok", NULL, "inject although an unreadable seccomp filter might kill the process"},
     {0},
 };
 

@@ -323,7 +323,7 @@ static const struct pb_option show_options[] = {{0, "json", NULL, "as JSON"}, {0
 
 const struct pb_command pb_cmd_show = {
     .name = "show",
-    .summary = "one variable in a line; of all ranks side by side, and those that differ marked",
+    .summary = "one variable on one line; over a cluster all ranks side by side, differences marked",
     .synopsis = "VARIABLE | NAME@FUNCTION | EXPRESSION",
     .text =
         "Where a thread is held (break, pause) a variable is that of its frames, the innermost first; else "

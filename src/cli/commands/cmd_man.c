@@ -93,9 +93,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
     for (size_t i = 0; pb_commands[i]; i++)
         if (!(pb_commands[i]->flags & PB_CMD_HIDDEN))
             put_command(pb_commands[i]);
-    puts(".SH EXIT STATUS\n0, 1 when it failed, 2 when it was called wrongly.\n"
+    puts(".SH EXIT STATUS\n0: success; 1: failure; 2: usage error.\n"
          ".SH ENVIRONMENT\n"
-         ".TP\n.B PROBING_DIR\nthe folder in which runs are kept and looked for, instead of /dev/shm, /tmp "
+         ".TP\n.B PROBING_DIR\nthe folder for runs, instead of /dev/shm, /tmp "
          "and /var/tmp\n"
          ".TP\n.B NO_COLOR\nno colour on a terminal");
     for (int i = 0; i < PB_SETTINGS; i++) {

@@ -39,7 +39,7 @@ static int run_over(const struct pb_call *call, struct pb_cluster *c, const stru
 
 static const struct pb_option options[] = {
     {'d', "duration", PB_TIME(), "how long (default: until the process ends, or Ctrl-C)"},
-    {0, "background", NULL, "go on when the terminal is gone; --stop ends it"},
+    {0, "background", NULL, "keep running when the terminal closes; --stop ends it"},
     {0, "list", NULL, "the recordings there are, of the process or of all"},
     {0, "stop", NULL, "end those of the process that run in the background"},
     {0, "watchdog", PB_TIME(.least = 1),

@@ -88,7 +88,7 @@ static void notice_ended_targets(const struct pb_call *call)
         if (t->dead || kill(t->pid, 0) == 0 || errno != ESRCH)
             continue;
         t->dead = true;
-        fprintf(stderr, "note: process %d has ended; this is what it left\n", (int)t->pid);
+        fprintf(stderr, "note: process %d has ended; this is its recorded data\n", (int)t->pid);
     }
 }
 
@@ -195,7 +195,7 @@ static void show_help(struct sql_prompt *p, const char *argument)
 {
     for (size_t i = 0; i < COMMANDS; i++)
         printf("%-10s %-9s %s\n", commands[i].name, commands[i].argument, commands[i].help);
-    puts("\nA statement ends with a semicolon or an empty line, and may go over several lines.\n"
+    puts("\nA statement ends with a semicolon or an empty line, and may span several lines.\n"
          "Tab completes, Up and Down go through the history, Ctrl-R searches it, Alt-Enter begins a line.\n"
          "Ctrl-C clears what is typed, or stops the query that runs.");
 }

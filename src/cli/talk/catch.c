@@ -71,11 +71,12 @@ int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struc
     fputs(begun.left_out, stderr);
     if (!begun.has_python)
         fprintf(stderr,
-                "fatal signals of process %d are kept in python.exceptions; there is no Python in it\n", pid);
+                "fatal signals of process %d are recorded in python.exceptions; there is no Python in it\n",
+                pid);
     else
         fprintf(stderr,
-                "uncaught exceptions and fatal signals of process %d are kept in python.exceptions%s\n", pid,
-                port ? "; the failing frame will be served at" : "");
+                "uncaught exceptions and fatal signals of process %d are recorded in python.exceptions%s\n",
+                pid, port ? "; the failing frame will be served at" : "");
     if (port)
         pb_address_tell(&how->address, port);
     return 0;

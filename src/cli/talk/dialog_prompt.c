@@ -132,13 +132,15 @@ static int print_until_done(struct python_prompt *p, uint32_t number, struct pb_
         if (presses > seen) {
             seen = presses;
             if (seen >= PRESSES)
-                return pb_fail(err, -EINTR, "left; the code was told to stop and may still be running there");
+                return pb_fail(
+                    err, -EINTR,
+                    "gave up waiting; the code was interrupted, but may still be running in the process");
             pb_dialog_interrupt(p->dialog);
             pressed = pb_now_ns();
         }
         if (pressed && pb_now_ns() - pressed > GRACE_MS * PB_NS_PER_MS) {
-            fputs("note: it was told to stop but sits in C code; it stops when that returns (Ctrl-C leaves "
-                  "it)\n",
+            fputs("note: the code was interrupted, but is inside a C function; it stops when that returns "
+                  "(Ctrl-C stops waiting)\n",
                   stderr);
             pressed = 0;
         }

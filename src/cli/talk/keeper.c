@@ -380,7 +380,7 @@ void pb_keepers_of_hangs_start(const struct pb_call *call)
         struct pb_err err = {0};
         int r = k.target->dead ? 0 : start_keeper(&k, &begun, &err);
         if (r < 0)
-            fprintf(stderr, "the stacks of hangs of process %d will not be kept: %s\n", (int)k.target->pid,
+            fprintf(stderr, "stacks of hangs in process %d will not be recorded: %s\n", (int)k.target->pid,
                     pb_err_text(&err, r));
     }
 }

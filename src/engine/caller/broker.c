@@ -69,8 +69,8 @@ static int fail_worker_died(const struct pb_sql *t, int r, struct pb_err *err)
     if (r == -ETIMEDOUT || (t->q.timeout_ms && t->deadline && pb_now_ns() + GRACE_NS >= t->deadline))
         return fail_timed_out(t, err);
     return pb_fail(err, r,
-                   "the SQL worker ended while it ran this query, out of memory or by a fault of its own; "
-                   "the process it was asked about is unharmed, and the next query gets a new worker");
+                   "the SQL worker crashed or ran out of memory; the target process is not affected (run the "
+                   "query again)");
 }
 
 static int receive_message(struct pb_sql *t, uint64_t deadline)

@@ -234,7 +234,7 @@ int pb_archive_folder(const char *given, char *ret, size_t size, struct pb_err *
     else
         r = pb_archive_folder_usual(ret, size);
     if (r == -ENOENT)
-        return pb_fail(err, r, "there is no folder for the archive (give one: --to DIR, or PROBING_ARCHIVE)");
+        return pb_fail(err, r, "no folder for the archive (give one: --to DIR, or PROBING_ARCHIVE)");
     if (r < 0 || n >= (int)size)
         return pb_fail(err, -ENAMETOOLONG, "the path of the archive is too long");
     /* DuckDB would read it as a pattern. */

@@ -133,7 +133,7 @@ static int check_batch(struct sent_reading *r, const struct pb_sent_frame *f, st
         return -EBADMSG;
     part->rows += nrows;
     if (r->check->most && part->rows > r->check->most)
-        return pb_fail(err, -E2BIG, "it sends more rows than it was asked for");
+        return pb_fail(err, -E2BIG, "it sent more rows than requested");
     if (r->rank < 0)
         return 0;
     const struct pb_cells *c = &r->cells[r->rank];
@@ -151,7 +151,7 @@ static int check_hello(const struct pb_sent_frame *f, const char *version, struc
     const char *text = f->type == PB_SQL_HELLO ? pb_wire_text(&m, &length) : NULL;
 
     if (!text || length > 64 || !pb_utf8_valid(text, length))
-        return pb_fail(err, -EBADMSG, "what it sends is no answer");
+        return pb_fail(err, -EBADMSG, "malformed answer");
     if (number != PB_SQL_VERSION || length != strlen(version) || memcmp(text, version, length) != 0)
         return pb_fail(err, -EPROTO, "it has version %.*s, and this is %s", (int)length, text, version);
     return 0;
@@ -217,5 +217,5 @@ int pb_sent_read(const uint8_t *data, size_t size, const struct pb_sent_check *c
     if (result == 0 && at != size)
         result = -EBADMSG;
     free(r.cells);
-    return result < 0 && !err->text[0] ? pb_fail(err, result, "what it sends is no answer") : result;
+    return result < 0 && !err->text[0] ? pb_fail(err, result, "malformed answer") : result;
 }

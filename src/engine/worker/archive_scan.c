@@ -218,7 +218,7 @@ static int ask_for_files(struct pb_engine *e, struct pb_cat_table *t, bool last,
     int r = pb_engine_send(e, &e->out);
     if (r == 0)
         r = pb_engine_receive(e, &in);
-    r = r < 0 ? pb_fail(err, r, "the archive could not be asked for: %s", strerror(-r))
+    r = r < 0 ? pb_fail(err, r, "the archive could not be requested: %s", strerror(-r))
               : read_files(&in, t, err);
     pb_wire_done(&in);
     return r;

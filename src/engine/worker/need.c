@@ -56,7 +56,7 @@ static int ask_broker(struct pb_engine *e, const char *full, const struct pb_cat
     if (r == 0 && ret->in.type != PB_SQL_LIVE)
         r = -EBADMSG;
     if (r < 0)
-        return pb_fail(err, r, "%s could not be asked for: %s", full, strerror(-r));
+        return pb_fail(err, r, "%s could not be requested: %s", full, strerror(-r));
     ret->n = pb_wire_u32(&ret->in);
     for (uint32_t i = 0; i < ret->n && i < nsources; i++)
         ret->fds[i] = pb_wire_u32(&ret->in) && ret->taken < ret->in.nfds ? ret->in.fds[ret->taken++] : -1;

@@ -178,7 +178,7 @@ static void note_range(struct pb_engine *e, const struct pb_cat_table *t)
     if (t->range.from == INT64_MIN || t->oldest == INT64_MAX || t->range.from >= t->oldest)
         return;
     strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", gmtime_r(&s, &tm));
-    pb_engine_note(e, "%s holds rows from %s UTC on; the time asked for begins earlier", t->name, text);
+    pb_engine_note(e, "%s holds rows from %s UTC on; the requested time begins earlier", t->name, text);
 }
 
 int pb_prepare_table(void *engine, struct pb_cat_table *t, struct pb_err *err)

@@ -15,7 +15,7 @@
 enum { VECTOR = 2048 }; /* DuckDB's vector size; a multiple of 64, so that validity words can be copied */
 
 /* Never shown: the statement runs again. */
-static const char REPEAT[] = "the snapshot is not what it should be";
+static const char REPEAT[] = "the snapshot is invalid";
 
 /* The first columns of each table when a query is over several processes. */
 enum { LEAD_RANK, LEAD_PID, LEADS };

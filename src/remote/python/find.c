@@ -154,7 +154,7 @@ static int choose_stored_offsets(struct pb_py *py, const struct place *p, bool f
     int r = take_published(py, p, force, &why);
     if (r == 0 && !pb_py_layout_is_known(&py->layout) &&
         (!pb_py_fits(py) || pb_py_sys_version(py) >> 8 != py->layout.version))
-        pb_fail(&why, r, "its CPython stores offsets by which it cannot be read");
+        pb_fail(&why, r, "its CPython stores offsets that cannot be used");
     else if (r == -ENOTSUP)
         pb_fail(&why, r, "CPython %u.%u is newer than this release knows (--force tries the nearest layout)",
                 py->version >> 16, py->version >> 8 & 0xff);
@@ -179,7 +179,7 @@ static int choose_layout(struct pb_py *py, const struct place *p, bool force, st
         r = try_tables(py, p, force);
     if (r < 0 && p->version && !pb_py_layout_find(p->version >> 8, false))
         return pb_fail(err, r,
-                       "CPython %u.%u is none that this release knows (3.4 to 3.15; --force tries the "
+                       "CPython %u.%u is not supported by this release (3.4 to 3.15; --force tries the "
                        "nearest layout)",
                        p->version >> 16, p->version >> 8 & 0xff);
     if (r < 0)

@@ -246,7 +246,7 @@ static void begin_run(const struct pb_python *py)
     int r = pb_torch_names_begin(py);
     if (r < 0) { /* busy: the next tick tries again */
         if (r != -EBUSY)
-            snprintf(trouble, sizeof(trouble), "there is no memory for the names of modules");
+            snprintf(trouble, sizeof(trouble), "out of memory for the names of modules");
         return;
     }
     take_settings();
