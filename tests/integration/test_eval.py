@@ -57,6 +57,8 @@ def test_every_interpreter_runs_code_with_the_expected_names(interpreter):
 def test_a_held_gil_is_an_error_that_names_the_holder(interpreter, where, start):
     with jobs.python(HOLD_THE_GIL.format(start=start), interpreter=interpreter) as job:
         time.sleep(0.1)
+        # The limit below is for the wait alone, not for an injection on a busy machine.
+        assert probe(job.pid, "inject").returncode == 0
         begun = time.monotonic()
         done = probe(job.pid, "eval", "--timeout", "0.5", "1")
         assert done.returncode == 1 and time.monotonic() - begun < 3
