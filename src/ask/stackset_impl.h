@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ask/stackset.h"
-#include "profile/intern.h"
+#include "base/intern.h"
 
 #define NO_TEXT UINT32_MAX
 

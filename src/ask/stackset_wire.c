@@ -21,34 +21,24 @@
 #define MAGIC     "PBS1"
 #define DEPTH_MAX (1u << 20)
 
-static void put32(FILE *out, uint32_t value)
-{
-    fwrite(&value, sizeof(value), 1, out);
-}
-
-static void put64(FILE *out, uint64_t value)
-{
-    fwrite(&value, sizeof(value), 1, out);
-}
-
 static void put_stack(FILE *out, const struct pb_stackset *set, const struct set_stack *s)
 {
-    put32(out, s->apart);
-    put32(out, s->nframes);
+    pb_put_u32(out, s->apart);
+    pb_put_u32(out, s->nframes);
     for (uint32_t i = 0; i < s->nframes; i++)
-        put32(out, set->numbers[s->first_frame + i]);
-    put64(out, s->threads);
-    put64(out, s->processes);
-    put32(out, (uint32_t)s->ranks.n);
+        pb_put_u32(out, set->numbers[s->first_frame + i]);
+    pb_put_u64(out, s->threads);
+    pb_put_u64(out, s->processes);
+    pb_put_u32(out, (uint32_t)s->ranks.n);
     for (size_t i = 0; i < s->ranks.n; i++) {
-        put32(out, s->ranks.at[i].first);
-        put32(out, s->ranks.at[i].last);
+        pb_put_u32(out, s->ranks.at[i].first);
+        pb_put_u32(out, s->ranks.at[i].last);
     }
-    put32(out, (uint32_t)s->nmembers);
+    pb_put_u32(out, (uint32_t)s->nmembers);
     for (size_t i = 0; i < s->nmembers; i++) {
-        put32(out, s->members[i].process);
-        put32(out, s->members[i].thread);
-        put32(out, (uint32_t)s->members[i].tid);
+        pb_put_u32(out, s->members[i].process);
+        pb_put_u32(out, s->members[i].thread);
+        pb_put_u32(out, (uint32_t)s->members[i].tid);
     }
 }
 
@@ -60,23 +50,23 @@ int pb_stackset_encode(const struct pb_stackset *set, void **ret, size_t *ret_si
     if (!out)
         return -ENOMEM;
     fwrite(MAGIC, 4, 1, out);
-    put64(out, set->processes);
-    put64(out, set->threads);
-    put64(out, set->without);
-    put32(out, (uint32_t)set->texts.n);
+    pb_put_u64(out, set->processes);
+    pb_put_u64(out, set->threads);
+    pb_put_u64(out, set->without);
+    pb_put_u32(out, (uint32_t)set->texts.n);
     for (size_t i = 0; i < set->texts.n; i++) {
         size_t len = strlen(set->texts.at[i]);
-        put32(out, (uint32_t)len);
+        pb_put_u32(out, (uint32_t)len);
         fwrite(set->texts.at[i], 1, len, out);
     }
-    put32(out, (uint32_t)set->nframes);
+    pb_put_u32(out, (uint32_t)set->nframes);
     for (size_t i = 0; i < set->nframes; i++) {
         const struct set_frame *f = &set->frames[i];
         const uint32_t words[] = {f->native, f->function, f->file, f->module, f->line};
         fwrite(words, sizeof(words), 1, out);
-        put64(out, f->address);
+        pb_put_u64(out, f->address);
     }
-    put32(out, (uint32_t)set->nstacks);
+    pb_put_u32(out, (uint32_t)set->nstacks);
     for (size_t i = 0; i < set->nstacks; i++)
         put_stack(out, set, &set->stacks[i]);
     bool failed = ferror(out);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "ask/stacks.h"
+#include "base/vector.h"
 
 static int keep_stacks(const struct pb_stuck *stuck, struct pb_store *store)
 {
@@ -54,14 +55,8 @@ static size_t find_told(const struct pb_watchdog *w, pid_t pid)
 
 static int note_told(struct pb_watchdog *w, pid_t pid)
 {
-    if (w->n == w->cap) {
-        size_t cap = w->cap ? 2 * w->cap : 8;
-        pid_t *more = reallocarray(w->told, cap, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        w->told = more;
-        w->cap = cap;
-    }
+    if (pb_grow((void **)&w->told, &w->cap, w->n, sizeof(*w->told), NULL) < 0)
+        return -ENOMEM;
     w->told[w->n++] = pid;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* bytes: bounded reading of little-endian bytes that somebody else has made: DWARF and ELF, streams of
- * samples, sets of stacks, tables of lines.
+ * samples, sets of stacks, tables of lines; and writing them.
  *
  * Reading past the end gives zeros and sets bad, so that a parser checks once, at the end of what it reads.
  */
@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 struct pb_cursor {
@@ -106,4 +107,26 @@ static inline int64_t pb_sleb(struct pb_cursor *c)
             v |= ~0ull << shift;
         return (int64_t)v;
     }
+}
+
+static inline uint32_t pb_load_u32(const void *from)
+{
+    uint32_t v;
+    memcpy(&v, from, sizeof(v));
+    return v;
+}
+
+static inline void pb_store_u32(void *to, uint32_t v)
+{
+    memcpy(to, &v, sizeof(v));
+}
+
+static inline void pb_put_u32(FILE *out, uint32_t v)
+{
+    fwrite(&v, sizeof(v), 1, out);
+}
+
+static inline void pb_put_u64(FILE *out, uint64_t v)
+{
+    fwrite(&v, sizeof(v), 1, out);
 }

@@ -1,5 +1,6 @@
 /* cluster: the nodes and ranks of a cluster in memory; see cluster.h. */
 #include "cluster/cluster.h"
+#include "base/vector.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,19 +42,6 @@ static bool is_word(const char *text)
     return n && n < PB_CLUSTER_TEXT && text[0] != '-';
 }
 
-/* Lists grow by half as much again; *list is as it was on failure. */
-static int make_room(void **list, size_t n, size_t each)
-{
-    /* The array doubles when its length is a power of two, so its capacity is not stored. */
-    if (n && (n & (n - 1)))
-        return 0;
-    void *more = realloc(*list, (n ? 2 * n : 1) * each);
-    if (!more)
-        return -ENOMEM;
-    *list = more;
-    return 0;
-}
-
 ssize_t pb_cluster_find_node(const struct pb_cluster *c, const char *name)
 {
     for (size_t i = 0; i < c->nnodes; i++)
@@ -70,7 +58,7 @@ int pb_cluster_add_node(struct pb_cluster *c, const char *name, const char *addr
         return -ENOSPC;
     if (pb_cluster_find_node(c, name) >= 0)
         return -EEXIST;
-    int r = make_room((void **)&c->nodes, c->nnodes, sizeof(*c->nodes));
+    int r = pb_grow_full((void **)&c->nodes, c->nnodes, sizeof(*c->nodes));
     if (r < 0)
         return r;
     struct pb_cluster_node *node = &c->nodes[c->nnodes++];
@@ -111,7 +99,7 @@ int pb_cluster_add_rank(struct pb_cluster *c, const struct pb_cluster_rank *rank
     size_t at = lower_bound(c, rank->rank);
     if (at < c->nranks && c->ranks[at].rank == rank->rank)
         return -EEXIST;
-    int r = make_room((void **)&c->ranks, c->nranks, sizeof(*c->ranks));
+    int r = pb_grow_full((void **)&c->ranks, c->nranks, sizeof(*c->ranks));
     if (r < 0)
         return r;
     memmove(&c->ranks[at + 1], &c->ranks[at], (c->nranks - at) * sizeof(*c->ranks));

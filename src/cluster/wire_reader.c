@@ -1,5 +1,6 @@
 /* wire_reader: the asking end of an answer; see wire.h. Takes any bytes at all. */
 #include "base/text.h"
+#include "base/vector.h"
 #include "cluster/wire.h"
 
 #include "cluster/base64.h"
@@ -114,12 +115,8 @@ static int take_rank(struct pb_answer_reader *r, const char *text)
             return refuse(r, -EBADMSG, "it tells of one rank twice");
     if (a->nranks == PB_WIRE_NODE_RANKS)
         return refuse(r, -EMSGSIZE, "it tells of more ranks than a node can have");
-    if (!(a->nranks & (a->nranks - 1))) {
-        void *more = realloc(a->ranks, (a->nranks ? 2 * a->nranks : 1) * sizeof(*a->ranks));
-        if (!more)
-            return refuse(r, -ENOMEM, "out of memory");
-        a->ranks = more;
-    }
+    if (pb_grow_full((void **)&a->ranks, a->nranks, sizeof(*a->ranks)) < 0)
+        return refuse(r, -ENOMEM, "out of memory");
     r->part = (ssize_t)a->nranks;
     a->ranks[a->nranks++] = part;
     a->world = world > a->world ? world : a->world;

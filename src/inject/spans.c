@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/procfs.h"
+#include "base/vector.h"
 #include "inject/stub.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
@@ -108,12 +109,8 @@ static int add_span(struct pb_spans *s, uint64_t start, uint64_t end, struct pb_
 {
     if (start >= end)
         return 0;
-    if ((s->n & (s->n - 1)) == 0) {
-        struct pb_span *more = realloc(s->at, (s->n ? s->n * 2 : 1) * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        s->at = more;
-    }
+    if (pb_grow_full((void **)&s->at, s->n, sizeof(*s->at)) < 0)
+        return -ENOMEM;
     kind.start = start;
     kind.end = end;
     s->at[s->n++] = kind;

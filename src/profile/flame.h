@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "profile/intern.h"
+#include "base/intern.h"
 #include "profile/profile.h"
 
 /* The text of source files. line returns a line, which ends after *ret_length bytes; NULL: there is none. */

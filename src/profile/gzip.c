@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/cleanup.h"
 
 #define HASH_BITS  15
@@ -135,12 +136,6 @@ static uint32_t crc32(const uint8_t *data, size_t len)
     return ~crc;
 }
 
-static void put_u32(FILE *out, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        putc((int)(value >> 8 * i & 0xff), out);
-}
-
 int pb_gzip_write(FILE *out, const uint8_t *data, size_t len)
 {
     static const uint8_t head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255};
@@ -150,7 +145,7 @@ int pb_gzip_write(FILE *out, const uint8_t *data, size_t len)
     int r = deflate(&b, data, len);
     if (r < 0)
         return r;
-    put_u32(out, crc32(data, len));
-    put_u32(out, (uint32_t)len);
+    pb_put_u32(out, crc32(data, len));
+    pb_put_u32(out, (uint32_t)len);
     return ferror(out) ? -EIO : 0;
 }

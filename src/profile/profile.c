@@ -9,9 +9,9 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/intern.h"
 #include "base/text.h"
 #include "base/time.h"
-#include "profile/intern.h"
 #include "profile/interpreter.h"
 #include "table/clock.h"
 #include "table/reader.h"

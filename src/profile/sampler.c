@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/procfs.h"
 #include "base/time.h"
+#include "base/vector.h"
 #include "profile/watch.h"
 #include "remote/trace.h"
 
@@ -100,14 +101,8 @@ int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct
         return pb_fail(err, -EALREADY, "process %d is being sampled already", (int)pid);
     if (s->n == PROCESSES_MAX)
         return pb_fail(err, -EMFILE, "more than %d processes", PROCESSES_MAX);
-    if (s->n == s->cap) {
-        size_t cap = s->cap ? 2 * s->cap : 8;
-        struct pb_process_watch **more = reallocarray(s->processes, cap, sizeof(struct pb_process_watch *));
-        if (!more)
-            return pb_fail(err, -ENOMEM, "out of memory");
-        s->processes = more;
-        s->cap = cap;
-    }
+    if (pb_grow((void **)&s->processes, &s->cap, s->n, sizeof(*s->processes), NULL) < 0)
+        return pb_fail(err, -ENOMEM, "out of memory");
     int r = pb_watch_open(s, pid, label, &w, err);
     if (r < 0)
         return r;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profile/intern.h"
+#include "base/intern.h"
 #include "profile/watch.h"
 #include "remote/native/merge.h"
 

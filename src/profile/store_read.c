@@ -11,9 +11,9 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/intern.h"
 #include "base/time.h"
 #include "control/rundir.h"
-#include "profile/intern.h"
 #include "profile/store.h"
 #include "profile/store_columns.h"
 #include "remote/openin.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/vector.h"
 #include "profile/stream.h"
 #include "profile/stream_records.h"
 
@@ -70,14 +71,8 @@ static int push_number(struct pb_stream_reader *r, struct numbers *numbers, uint
 {
     if (numbers->n == r->numbers_max)
         return -ENOSPC;
-    if (numbers->n == numbers->cap) {
-        size_t cap = numbers->cap ? 2 * numbers->cap : 256;
-        uint32_t *more = reallocarray(numbers->at, cap, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        numbers->at = more;
-        numbers->cap = cap;
-    }
+    if (pb_grow((void **)&numbers->at, &numbers->cap, numbers->n, sizeof(*numbers->at), NULL) < 0)
+        return -ENOMEM;
     numbers->at[numbers->n++] = number;
     return 0;
 }

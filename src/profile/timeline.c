@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "profile/intern.h"
+#include "base/intern.h"
 
 struct pb_timeline {
     const struct pb_profile **profiles;

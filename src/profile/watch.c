@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "base/vector.h"
 #include "remote/source_agent.h"
 #include "remote/threads.h"
 
@@ -129,14 +130,8 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
         known->seen = true;
         return;
     }
-    if (w->n == w->cap) {
-        size_t cap = w->cap ? 2 * w->cap : 16;
-        struct pb_watched *more = reallocarray(w->threads, cap, sizeof(*more));
-        if (!more)
-            return;
-        w->threads = more;
-        w->cap = cap;
-    }
+    if (pb_grow((void **)&w->threads, &w->cap, w->n, sizeof(*w->threads), NULL) < 0)
+        return;
     if (py)
         t.py = *py;
     t.thread = pb_profile_thread(s->profile, w->pid, tid, name, w->label);

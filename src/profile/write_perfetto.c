@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "profile/intern.h"
+#include "base/intern.h"
 #include "profile/proto.h"
 #include "profile/write.h"
 

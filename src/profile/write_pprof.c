@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/intern.h"
 #include "profile/gzip.h"
-#include "profile/intern.h"
 #include "profile/proto.h"
 #include "profile/write.h"
 

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/vector.h"
 #include "remote/core_file.h"
 #include "remote/native/arch.h"
 
@@ -117,13 +118,8 @@ static int add_thread(struct pb_core *c, const struct note *note)
         return r;
     if (c->nthreads == THREADS_MAX)
         return 0;
-    if ((c->nthreads & (c->nthreads - 1)) == 0) {
-        struct pb_core_thread *more =
-            reallocarray(c->threads, c->nthreads ? 2 * c->nthreads : 1, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        c->threads = more;
-    }
+    if (pb_grow_full((void **)&c->threads, c->nthreads, sizeof(*c->threads)) < 0)
+        return -ENOMEM;
     struct pb_core_thread *t = &c->threads[c->nthreads++];
     *t = (struct pb_core_thread){.syscall = -1, .perhaps = -1};
     memcpy(&tid, desc + PR_PID, sizeof(tid));

@@ -9,16 +9,12 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
+#include "base/vector.h"
 
 static int append_map(struct pb_maps *m, const struct pb_map *map)
 {
-    /* Grown in powers of two, so the count alone shows when the room is used up. */
-    if ((m->n & (m->n - 1)) == 0) {
-        struct pb_map *more = realloc(m->at, (m->n ? m->n * 2 : 1) * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        m->at = more;
-    }
+    if (pb_grow_full((void **)&m->at, m->n, sizeof(*m->at)) < 0)
+        return -ENOMEM;
     m->at[m->n++] = *map;
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
+#include "base/vector.h"
 
 enum { MAX_THREADS = 1 << 20, LISTED_AGAIN = 6 };
 
@@ -84,15 +85,8 @@ static bool is_in_our_namespace(pid_t pid)
 
 static int append_thread(struct pb_native_threads *all, const struct pb_native_thread *t)
 {
-    /* Grown in powers of two from 16 on, so the count alone shows when the room is used up. */
-    if (all->n == 0 || (all->n >= 16 && (all->n & (all->n - 1)) == 0)) {
-        size_t room = all->n ? 2 * all->n : 16;
-        struct pb_native_thread *more =
-            room > MAX_THREADS ? NULL : reallocarray(all->at, room, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        all->at = more;
-    }
+    if (all->n >= MAX_THREADS || pb_grow_full((void **)&all->at, all->n, sizeof(*all->at)) < 0)
+        return -ENOMEM;
     all->at[all->n++] = *t;
     return 0;
 }

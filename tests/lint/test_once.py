@@ -24,6 +24,13 @@ ONCE = {
     "values": (r"pb_parse_duration\((?!const)|strto(?:ul|ull|l|d)\((?:given|count|interval|rate|size|days)\b",
                "src/cli/values.c", {"src/cli/commands/cmd_export.c", "src/cli/parse.c",
                                     "src/cli/profile/profile_from.c"}),
+    # vector.h. These count in 32 bits, hold text or hash slots, or are the agent's, too.
+    "vector": (r"\? (?:2 \* .*|[^?:]* \* 2) : \d+", None,
+               {"src/base/json.c", "src/base/procfs.c", "src/ask/stacks_source.c", "src/remote/python/code.c",
+                "src/table/reader.c"}),
+    "intern": (r"mix_bits|strcmp\(.*slots\[", "src/base/intern.c", set()),
+    # bytes.h; control/ is the agent's, too.
+    "u32": (r"(?:>>|<<) \(?8 \* [ik]", None, {"src/control/frame.c", "src/control/relay.c"}),
     # DuckDB's syntax trees are templates; `debug` shows settings of VS Code.
     "json": (r'\\"[\w$]+\\" ?:|putc(?:har)?\(\'[{}]\'|fputs?\("[{}]+\\?"', None,
              {"src/cli/commands/cmd_debug.c", "src/engine/worker/plan_split.c", "src/engine/worker/plan_tree.c",

@@ -106,10 +106,8 @@ static int take_round(struct taking *t, struct round *ret)
 static void put_rounds(const struct pb_answering *a, const struct round *rounds, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        unsigned char size[8];
-        for (int k = 0; k < 8; k++)
-            size[k] = (unsigned char)((uint64_t)rounds[i].size >> (8 * k));
-        pb_answer_bytes(a->out, false, size, sizeof(size));
+        const uint64_t size = rounds[i].size;
+        pb_answer_bytes(a->out, false, &size, sizeof(size));
         pb_answer_bytes(a->out, false, rounds[i].bytes, rounds[i].size);
     }
 }

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/time.h"
+#include "base/vector.h"
 #include "cli/cluster/said.h"
 #include "cli/values.h"
 
@@ -84,13 +85,8 @@ static int read_groups(struct groups *g)
         char *save = NULL, *text = g->said.at[i].status == 0 ? g->said.at[i].output : NULL;
         for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line;
              line = strtok_r(NULL, "\n", &save)) {
-            if (g->n == cap) {
-                cap = cap ? 2 * cap : 64;
-                void *more = realloc(g->at, cap * sizeof(*g->at));
-                if (!more)
-                    return -ENOMEM;
-                g->at = more;
-            }
+            if (pb_grow((void **)&g->at, &cap, g->n, sizeof(*g->at), NULL) < 0)
+                return -ENOMEM;
             g->n += read_group(line, g->said.at[i].rank.rank, &g->at[g->n]);
         }
     }

@@ -3,6 +3,7 @@
  * Classes of equal stacks, the rarest first, each with its ranks as ranges, what they have in common, and
  * with two rounds which of them stand still. */
 #include "ask/stackset.h"
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/json_write.h"
@@ -56,21 +57,16 @@ static bool owns_ranks(void *arg, const struct pb_set_range *range)
 /* Merges the last of the rounds. */
 static int merge_last(const struct merging *m, struct pb_node_answer *answer, struct pb_err *err)
 {
-    const struct pb_bytes *bytes = &answer->output;
-    size_t at = 0;
+    const unsigned char *at = (const unsigned char *)answer->output.at;
+    struct pb_cursor c = {.at = at, .end = at + answer->output.n};
 
     for (unsigned long i = 0; i < m->rounds; i++) {
-        uint64_t size = 0;
-        if (bytes->n - at < 8)
-            return pb_fail(err, -EBADMSG, "its stacks are cut short");
-        for (int k = 0; k < 8; k++)
-            size |= (uint64_t)(unsigned char)bytes->at[at + (size_t)k] << (8 * k);
-        at += 8;
-        if (size > bytes->n - at)
+        uint64_t size = pb_u64(&c);
+        const void *set = pb_span(&c, size);
+        if (!set)
             return pb_fail(err, -EBADMSG, "its stacks are cut short");
         if (i + 1 == m->rounds)
-            return pb_stackset_merge(m->set, bytes->at + at, size, owns_ranks, answer, err);
-        at += size;
+            return pb_stackset_merge(m->set, set, size, owns_ranks, answer, err);
     }
     return -EBADMSG;
 }

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json_write.h"
 #include "base/time.h"
+#include "base/vector.h"
 #include "cli/cluster/job.h"
 #include "cli/cluster/said.h"
 #include "cli/print/rows.h"
@@ -102,14 +103,8 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
                                a->at[k].rank.rank, a->c->nodes[a->at[k].rank.node].name);
     for (size_t i = 0; i < answer->nranks; i++) {
         struct pb_answer_part *p = &answer->ranks[i];
-        if (a->n == a->cap) {
-            size_t cap = a->cap ? 2 * a->cap : 64;
-            void *more = realloc(a->at, cap * sizeof(*a->at));
-            if (!more)
-                return pb_fail(err, -ENOMEM, "out of memory");
-            a->at = more;
-            a->cap = cap;
-        }
+        if (pb_grow((void **)&a->at, &a->cap, a->n, sizeof(*a->at), NULL) < 0)
+            return pb_fail(err, -ENOMEM, "out of memory");
         struct pb_said *s = &a->at[a->n++];
         *s = (struct pb_said){.rank = p->rank, .status = p->ended ? p->status : 1};
         s->rank.node = (uint32_t)node;

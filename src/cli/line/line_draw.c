@@ -4,6 +4,7 @@
  * becomes narrower it breaks the rows drawn before: into how many follows from its width. */
 #include "cli/line/line_draw.h"
 
+#include "base/vector.h"
 #include "cli/print/terminal.h"
 #include "print/glyph.h"
 
@@ -51,14 +52,8 @@ static void read_glyph(const struct pb_line_text *t, size_t at, struct pb_glyph 
 
 static struct row *add_row(struct rows *rows, const char *prompt, size_t from)
 {
-    if (rows->n == rows->room) {
-        size_t room = rows->room ? 2 * rows->room : 32;
-        struct row *more = realloc(rows->at, room * sizeof(*more));
-        if (!more)
-            return NULL;
-        rows->at = more;
-        rows->room = room;
-    }
+    if (pb_grow((void **)&rows->at, &rows->room, rows->n, sizeof(*rows->at), NULL) < 0)
+        return NULL;
     struct row *row = &rows->at[rows->n++];
     *row = (struct row){.prompt = prompt, .from = from, .to = from};
     row->width = prompt ? (unsigned)pb_glyph_columns(prompt, strlen(prompt)) : 0;

@@ -1,6 +1,7 @@
 /* line_words: see line_words.h. */
 #include "cli/line/line_words.h"
 
+#include "base/vector.h"
 #include "cli/line/line_draw.h"
 #include "cli/print/terminal.h"
 #include "print/glyph.h"
@@ -24,14 +25,8 @@ void pb_line_offer(struct pb_line_words *to, const char *word)
     for (size_t i = 0; i < to->n; i++)
         if (strcmp(to->at[i], word) == 0)
             return;
-    if (to->n == to->room) {
-        size_t room = to->room ? 2 * to->room : 64;
-        char **more = room > WORDS_MAX ? NULL : realloc(to->at, room * sizeof(*more));
-        if (!more)
-            return;
-        to->at = more;
-        to->room = room;
-    }
+    if (to->n >= WORDS_MAX || pb_grow((void **)&to->at, &to->room, to->n, sizeof(*to->at), NULL) < 0)
+        return;
     char *copy = strdup(word);
     if (copy)
         to->at[to->n++] = copy;

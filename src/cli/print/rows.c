@@ -2,6 +2,7 @@
 #include "cli/print/rows.h"
 
 #include "base/cleanup.h"
+#include "base/vector.h"
 #include "cli/print/terminal.h"
 #include "print/glyph.h"
 #include "print/outlet.h"
@@ -44,15 +45,9 @@ void pb_rows_done(struct pb_rows *rows)
 
 static void add_cell(struct pb_rows *rows, enum pb_field_kind kind, const char *text)
 {
-    if (rows->n == rows->cap) {
-        size_t cap = rows->cap ? 2 * rows->cap : 64;
-        struct pb_cell *more = realloc(rows->cells, cap * sizeof(*more));
-        if (!more) {
-            rows->failed = true;
-            return;
-        }
-        rows->cells = more;
-        rows->cap = cap;
+    if (pb_grow((void **)&rows->cells, &rows->cap, rows->n, sizeof(*rows->cells), NULL) < 0) {
+        rows->failed = true;
+        return;
     }
     char *copy = text ? strdup(text) : NULL;
     if (text && !copy) {

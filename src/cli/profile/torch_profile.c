@@ -12,6 +12,7 @@
 #include "base/replace.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "base/vector.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
 #include "cli/talk/dialog.h"
@@ -199,12 +200,8 @@ static size_t take_slices(const struct pb_json *j, struct slice **ret)
         uint32_t kind = pb_json_get(j, e, "cat"), name = pb_json_get(j, e, "name");
         if (!kind || !name || !pb_json_is(j, pb_json_get(j, e, "ph"), "X") || pb_json_is(j, kind, "Trace"))
             continue;
-        if (n == room) {
-            struct slice *more = reallocarray(*ret, room = room ? 2 * room : 1024, sizeof(*more));
-            if (!more)
-                return 0;
-            *ret = more;
-        }
+        if (pb_grow((void **)ret, &room, n, sizeof(**ret), NULL) < 0)
+            return 0;
         uint64_t track = hash_of(j, e, "tid", hash_of(j, e, "pid", PB_HASH_START));
         (*ret)[n++] = (struct slice){j->nodes[kind].at,
                                      j->nodes[name].at,

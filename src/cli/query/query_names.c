@@ -4,6 +4,7 @@
 #include "ask/query.h"
 #include "base/cleanup.h"
 #include "base/time.h"
+#include "base/vector.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -43,14 +44,8 @@ static int take_name(struct pb_query_names *names, const struct pb_sql_cell *cel
     if (names->n == NAMES_MAX || cells[0].length != 1 || cells[1].length > 2 * NAME_MAX_LENGTH ||
         cells[2].length > NAME_MAX_LENGTH)
         return 0;
-    if (names->n == names->room) {
-        size_t room = names->room ? 2 * names->room : 1024;
-        struct pb_query_name *more = realloc(names->at, room * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        names->at = more;
-        names->room = room;
-    }
+    if (pb_grow((void **)&names->at, &names->room, names->n, sizeof(*names->at), NULL) < 0)
+        return -ENOMEM;
     struct pb_query_name name = {
         .kind = cells[0].text[0],
         .table = cells[1].kind == PB_SQL_NULL ? NULL : strndup(cells[1].text, cells[1].length),

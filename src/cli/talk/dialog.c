@@ -2,6 +2,7 @@
 #include "cli/talk/dialog.h"
 
 #include "ask/parts.h"
+#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -93,29 +94,14 @@ static int send_bytes(struct pb_dialog *d, const char *data, size_t size)
     return 0;
 }
 
-static void put_u32(char *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (char)(value >> (8 * i));
-}
-
-static uint32_t get_u32(const char *from)
-{
-    uint32_t value = 0;
-
-    for (int i = 0; i < 4; i++)
-        value |= (uint32_t)(unsigned char)from[i] << (8 * i);
-    return value;
-}
-
 int64_t pb_dialog_send(struct pb_dialog *d, char letter, const char *text, size_t size)
 {
     char header[HEADER] = {letter};
 
     if (size > PB_DIALOG_MAX)
         return -EMSGSIZE;
-    put_u32(header + 1, ++d->last_number);
-    put_u32(header + 5, (uint32_t)size);
+    pb_store_u32(header + 1, ++d->last_number);
+    pb_store_u32(header + 5, (uint32_t)size);
     int r = send_bytes(d, header, sizeof(header));
     if (r == 0)
         r = send_bytes(d, text, size);
@@ -155,11 +141,11 @@ int pb_dialog_next(struct pb_dialog *d, struct pb_dialog_message *ret, int timeo
 
     drop_used(d);
     for (;;) {
-        uint32_t size = d->len >= HEADER ? get_u32(d->buf + 5) : 0;
+        uint32_t size = d->len >= HEADER ? pb_load_u32(d->buf + 5) : 0;
         if (size > PB_DIALOG_MAX)
             return -EPROTO;
         if (d->len >= HEADER && d->len >= HEADER + size) {
-            *ret = (struct pb_dialog_message){d->buf[0], get_u32(d->buf + 1), d->buf + HEADER, size};
+            *ret = (struct pb_dialog_message){d->buf[0], pb_load_u32(d->buf + 1), d->buf + HEADER, size};
             d->used = HEADER + size;
             return 0;
         }

@@ -1,5 +1,6 @@
 /* dwarf: see dwarf.h. */
 #include "remote/native/dwarf.h"
+#include "base/vector.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -79,13 +80,8 @@ int pb_unit_skip(const struct pb_dwarf *d, uint64_t offset, uint64_t *ret_next)
 
 static int add_attribute(struct pb_unit *u, const struct pb_attribute *a)
 {
-    if ((u->nattributes & (u->nattributes - 1)) == 0) {
-        size_t room = u->nattributes ? u->nattributes * 2 : 1;
-        struct pb_attribute *more = reallocarray(u->attribute, room, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        u->attribute = more;
-    }
+    if (pb_grow_full((void **)&u->attribute, u->nattributes, sizeof(*u->attribute)) < 0)
+        return -ENOMEM;
     u->attribute[u->nattributes++] = *a;
     return 0;
 }
@@ -94,12 +90,8 @@ static int add_abbrev(struct pb_unit *u, const struct pb_abbrev *a)
 {
     if (u->nabbrevs == ABBREVS_MAX)
         return -EBADMSG;
-    if ((u->nabbrevs & (u->nabbrevs - 1)) == 0) {
-        struct pb_abbrev *more = reallocarray(u->abbrev, u->nabbrevs ? u->nabbrevs * 2 : 1, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        u->abbrev = more;
-    }
+    if (pb_grow_full((void **)&u->abbrev, u->nabbrevs, sizeof(*u->abbrev)) < 0)
+        return -ENOMEM;
     u->abbrev[u->nabbrevs++] = *a;
     return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/vector.h"
 #include "remote/native/cfi.h"
 #include "remote/native/object.h"
 
@@ -87,12 +88,8 @@ static int find_frames(struct pb_object *o)
 
 static int append_fde(struct pb_fde_index *index, uint64_t start, uint64_t fde)
 {
-    if ((index->n & (index->n - 1)) == 0) {
-        struct pb_fde_at *more = reallocarray(index->at, index->n ? index->n * 2 : 1, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        index->at = more;
-    }
+    if (pb_grow_full((void **)&index->at, index->n, sizeof(*index->at)) < 0)
+        return -ENOMEM;
     index->at[index->n++] = (struct pb_fde_at){start, fde};
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/vector.h"
 #include "remote/native/dwarf.h"
 #include "remote/native/lineprog.h"
 #include "remote/native/unwind.h"
@@ -55,12 +56,8 @@ struct pb_lines {
 
 static int add_area(struct pb_lines *l, uint64_t low, uint64_t high, uint64_t unit)
 {
-    if ((l->nareas & (l->nareas - 1)) == 0) {
-        struct line_area *more = reallocarray(l->area, l->nareas ? l->nareas * 2 : 1, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        l->area = more;
-    }
+    if (pb_grow_full((void **)&l->area, l->nareas, sizeof(*l->area)) < 0)
+        return -ENOMEM;
     l->area[l->nareas++] = (struct line_area){low, high, unit};
     return 0;
 }
@@ -135,12 +132,8 @@ static void read_units(struct pb_lines *l, bool ranges)
 {
     uint64_t at = 0, next;
     while (l->nunits < UNITS_MAX && pb_unit_skip(&l->dwarf, at, &next) == 0) {
-        if ((l->nunits & (l->nunits - 1)) == 0) {
-            uint64_t *more = reallocarray(l->start, l->nunits ? l->nunits * 2 : 1, sizeof(*more));
-            if (!more)
-                return;
-            l->start = more;
-        }
+        if (pb_grow_full((void **)&l->start, l->nunits, sizeof(*l->start)) < 0)
+            return;
         l->start[l->nunits++] = at;
         struct pb_unit u;
         struct pb_die root;
@@ -204,12 +197,8 @@ static bool add_span(void *arg, uint64_t low, uint64_t high)
 {
     struct spans *s = arg;
     struct open_object *k = s->k;
-    if ((k->nspans & (k->nspans - 1)) == 0) {
-        struct line_span *more = reallocarray(k->span, k->nspans ? k->nspans * 2 : 1, sizeof(*more));
-        if (!more)
-            return true;
-        k->span = more;
-    }
+    if (pb_grow_full((void **)&k->span, k->nspans, sizeof(*k->span)) < 0)
+        return true;
     k->span[k->nspans++] = (struct line_span){low, high, s->die};
     return false;
 }

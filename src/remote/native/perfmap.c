@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/procfs.h"
 #include "base/time.h"
+#include "base/vector.h"
 #include "remote/openin.h"
 #include "remote/procinfo.h"
 
@@ -62,13 +63,9 @@ ssize_t pb_perf_map_parse(char *text, struct pb_perf_entry **ret)
         struct pb_perf_entry entry;
         *end = '\0';
         if (parse_line(line, &entry) == 0) {
-            if ((n & (n - 1)) == 0) {
-                struct pb_perf_entry *more = reallocarray(at, n ? n * 2 : 1, sizeof(*more));
-                if (!more) {
-                    free(at);
-                    return -ENOMEM;
-                }
-                at = more;
+            if (pb_grow_full((void **)&at, n, sizeof(*at)) < 0) {
+                free(at);
+                return -ENOMEM;
             }
             at[n++] = entry;
         }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "base/vector.h"
 #include "remote/python/internal.h"
 #include "remote/python/lines.h"
 
@@ -65,14 +66,9 @@ static int add_code(struct pb_py *py, struct code *code)
 {
     int r = 2 * (py->ncodes + 1) > py->codes_cap ? grow_table(py) : 0;
 
-    if (r == 0 && py->nall == py->all_cap) {
-        size_t cap = py->all_cap ? 2 * py->all_cap : 1024;
-        struct code **more = cap > CODES_MAX ? NULL : reallocarray(py->all, cap, sizeof(struct code *));
-        if (!more)
-            return -ENOMEM;
-        py->all = more;
-        py->all_cap = cap;
-    }
+    if (r == 0 && (py->nall >= CODES_MAX ||
+                   pb_grow((void **)&py->all, &py->all_cap, py->nall, sizeof(*py->all), NULL) < 0))
+        r = -ENOMEM;
     if (r < 0)
         return r;
     code->pub.id = (unsigned)py->nall;

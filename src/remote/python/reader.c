@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/vector.h"
 #include "control/settings.h"
 #include "remote/python/internal.h"
 #include "remote/threads.h"
@@ -195,14 +196,8 @@ static size_t most_threads(const struct pb_native_threads *native)
 
 static struct pb_py_thread *new_thread(struct pb_py *py)
 {
-    if (py->nthreads == py->threads_cap) {
-        size_t cap = py->threads_cap ? 2 * py->threads_cap : 64;
-        struct pb_py_thread *more = reallocarray(py->threads, cap, sizeof(*more));
-        if (!more)
-            return NULL;
-        py->threads = more;
-        py->threads_cap = cap;
-    }
+    if (pb_grow((void **)&py->threads, &py->threads_cap, py->nthreads, sizeof(*py->threads), NULL) < 0)
+        return NULL;
     return &py->threads[py->nthreads++];
 }
 

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/vector.h"
 #include "remote/python/internal.h"
 
 #define CHUNK_MAX  (1 << 20) /* of a chunk that is copied; CPython's are 16 KiB unless a frame is larger */
@@ -217,14 +218,8 @@ static int push_frame(struct stack_walk *w, uint64_t addr, uint64_t code, int32_
     struct pb_py_stack *s = w->stack;
     struct pb_py *py = w->py;
 
-    if (s->n == s->cap) {
-        size_t cap = s->cap ? 2 * s->cap : 128;
-        struct pb_py_frame *more = reallocarray(s->at, cap, sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        s->at = more;
-        s->cap = cap;
-    }
+    if (pb_grow((void **)&s->at, &s->cap, s->n, sizeof(*s->at), NULL) < 0)
+        return -ENOMEM;
     if (py->raw_cap < s->cap) {
         uint64_t *more = reallocarray(py->raw, s->cap, sizeof(*more));
         if (more)

@@ -1,5 +1,5 @@
 /* intern: see intern.h. */
-#include "profile/intern.h"
+#include "base/intern.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,31 +13,6 @@ struct pb_interned {
     uint64_t a, b;
     uint32_t number; /* + 1; 0: empty */
 };
-
-/* Takes bytes from the budget. -ENOSPC: not enough are left. */
-static int take_budget(struct pb_budget *budget, size_t bytes)
-{
-    if (bytes > budget->left)
-        return -ENOSPC;
-    budget->left -= bytes;
-    return 0;
-}
-
-int pb_grow(void **at, size_t *cap, size_t n, size_t size, struct pb_budget *budget)
-{
-    if (n < *cap)
-        return 0;
-    size_t more = *cap ? 2 * *cap : 64;
-    int r = take_budget(budget, (more - *cap) * size);
-    if (r < 0)
-        return r;
-    void *grown = reallocarray(*at, more, size);
-    if (!grown)
-        return -ENOMEM;
-    *at = grown;
-    *cap = more;
-    return 0;
-}
 
 static uint64_t mix_bits(uint64_t h)
 {
@@ -59,7 +34,7 @@ static int grow_keys(struct pb_keys *keys, struct pb_budget *budget)
 {
     struct pb_keys grown = {.cap = keys->cap ? 2 * keys->cap : FIRST_CAP, .n = keys->n};
 
-    int r = take_budget(budget, (grown.cap - keys->cap) * sizeof(*grown.slots));
+    int r = pb_budget_take(budget, (grown.cap - keys->cap) * sizeof(*grown.slots));
     if (r < 0)
         return r;
     grown.slots = calloc(grown.cap, sizeof(*grown.slots));
@@ -121,7 +96,7 @@ static int grow_texts(struct pb_texts *t, struct pb_budget *budget)
 {
     size_t cap = t->cap ? 2 * t->cap : FIRST_CAP;
 
-    int r = take_budget(budget, (cap - t->cap) * sizeof(*t->slots));
+    int r = pb_budget_take(budget, (cap - t->cap) * sizeof(*t->slots));
     if (r < 0)
         return r;
     uint32_t *slots = calloc(cap, sizeof(*slots));
@@ -147,7 +122,7 @@ int pb_texts_intern(struct pb_texts *t, struct pb_budget *budget, const char *te
     if (r == 0)
         r = pb_grow((void **)&t->at, &t->at_cap, t->n, sizeof(*t->at), budget);
     if (r == 0)
-        r = take_budget(budget, len + 16);
+        r = pb_budget_take(budget, len + 16);
     if (r < 0)
         return r;
     char *copy = malloc(len);

@@ -4,12 +4,10 @@
  * still found, and new ones refused (-ENOSPC). */
 #pragma once
 
+#include "base/vector.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-struct pb_budget {
-    size_t left;
-};
 
 struct pb_keys {
     struct pb_interned *slots;
@@ -33,6 +31,3 @@ struct pb_texts {
 
 int pb_texts_intern(struct pb_texts *texts, struct pb_budget *budget, const char *text, uint32_t *ret);
 void pb_texts_done(struct pb_texts *texts);
-
-/* Room for one more element of size bytes behind n. */
-int pb_grow(void **at, size_t *cap, size_t n, size_t size, struct pb_budget *budget);
