@@ -107,6 +107,24 @@ def test_a_room_of_the_agent_fits_on_a_page():
         "src/agent/probes/allocations", "src/agent/probes/torch"}
 
 
+# What cuts bytes of another process into messages, and the folders that speak it.
+FRAMINGS = {"control/frame.h": {"control", "agent"}, "cli/talk/dialog.h": {"cli"},
+            "engine/shared/wire.h": {"engine", "cli"},
+            "control/relay.h": {"control", "cli", "cluster", "serve", "engine"},
+            "cluster/wire.h": {"cluster", "cli"}, "profile/stream.h": {"profile", "cluster", "cli"}}
+
+
+@pytest.mark.parametrize("header", FRAMINGS)
+def test_messages_are_cut_in_known_places(header):
+    users = {path.parts[1] for path in files("src/*.c", "src/*.h") if header in INCLUDE.findall(text(path))}
+    assert users == FRAMINGS[header]
+
+
+def test_the_list_of_framings_is_that_of_the_page():
+    page = text(Path("docs/architecture.md")).partition("## What travels between our processes")[2]
+    assert set(re.findall(r"^\| `([\w/.]+)`", page.partition("\n## ")[0], re.M)) == set(FRAMINGS)
+
+
 def doubled_types(sources):
     """The types of ours that are defined in two places."""
     found = {}
