@@ -420,7 +420,7 @@ bool pb_collectives_judge(const struct pb_collective_rank *ranks, size_t n, doub
     struct judged best, now;
     bool found = false;
     bool *flags = calloc(4 * n + 1, sizeof(*flags));
-    const struct pb_collective_group **views = calloc(2 * n + 1, sizeof(*views));
+    const struct pb_collective_group **views = calloc(2 * n + 1, sizeof(struct pb_collective_group *));
 
     if (flags && views) {
         best = (struct judged){.of = views, .waits = flags, .others = flags + n};

@@ -42,9 +42,9 @@ struct pb_collective_rank {
     struct pb_collective_group *groups; /* freed by pb_collectives_done */
 };
 
-/* What a process says of its groups; ret has its rank and pid already, and is freed by done. -ENOENT: it
+/* What a process says of its groups; `to` has its rank and pid already, and is freed by done. -ENOENT: it
  * has no recorder; else why it could not be read. */
-int pb_collectives_take(struct pb_source *source, struct pb_collective_rank *ret);
+int pb_collectives_take(struct pb_source *source, struct pb_collective_rank *to);
 void pb_collectives_done(struct pb_collective_rank *ranks, size_t n);
 
 enum pb_stall_kind {

@@ -227,7 +227,7 @@ static void add_stall(struct pb_stacks *s, const struct pb_stall *stall, enum pb
 static void compare_collectives(struct pb_stacks_answer *answers, size_t nanswers)
 {
     struct pb_collective_rank *ranks = calloc(nanswers + 1, sizeof(*ranks));
-    struct pb_stacks **of = calloc(nanswers + 1, sizeof(*of));
+    struct pb_stacks **of = calloc(nanswers + 1, sizeof(struct pb_stacks *));
     unsigned char *roles = calloc(nanswers + 1, 1);
     struct pb_stall stall;
     size_t n = 0;

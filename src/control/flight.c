@@ -218,8 +218,8 @@ static int take_entry(const struct pb_flight *f, const char *bytes, uint64_t add
     ret->timeout_ms = (int64_t)word(bytes + place(f, AT_TIMEOUT));
     ret->started = optional_time(bytes, place(f, AT_STARTED));
     ret->completed = optional_time(bytes, place(f, AT_COMPLETED));
-    ret->is_p2p = *flags[0];
-    ret->retired = *flags[4];
+    ret->is_p2p = *flags[0] != 0;
+    ret->retired = *flags[4] != 0;
     ret->has_events = word(bytes + place(f, AT_START)) || word(bytes + place(f, AT_END));
     memcpy(&duration, bytes + place(f, AT_DURATION), sizeof(duration));
     ret->duration_ms = *flags[1] && duration >= 0 ? (double)duration : -1;

@@ -139,7 +139,7 @@ static int put_ranks(const struct pb_diag_job *job, const size_t *threads, size_
 /* "rank 1" or "ranks 0, 1, 3" */
 static void put_others(const char *ranks, int n, char *ret, size_t size)
 {
-    snprintf(ret, size, n == 0 ? "" : n == 1 ? "rank %s" : "ranks %s", ranks);
+    snprintf(ret, size, "%s%s", n == 0 ? "" : n == 1 ? "rank " : "ranks ", n == 0 ? "" : ranks);
 }
 
 /* --- tables --- */

@@ -231,7 +231,7 @@ enum pb_torch_comm_late {
 void pb_torch_comm_fill(struct pb_arena *arena, const struct pb_torch_rows *rows, const struct pb_late *cells,
                         unsigned ncells);
 void pb_torch_comm_unknown(struct pb_arena *arena, const struct pb_torch_rows *rows);
-uint32_t pb_torch_comm_group(const char *name); /* as a number */
+uint32_t pb_torch_comm_group(const char *text); /* as a number */
 
 /* torch_flight.c: an operation of NCCL was issued, by this thread, between two times of that clock; any
  * thread. 0: there is no room. is_none: their ends cannot be known here. The rest is for the resident
