@@ -28,7 +28,7 @@ static const char sql[] =
     " SELECT arg_max(thread_id, timestamp), 100 * (1 - sum(data_ms + forward_ms + backward_ms + optimizer_ms)"
     " / sum(duration_ms)), 100 * sum(data_ms) / sum(duration_ms) FROM last";
 
-struct question {
+struct code_question {
     struct pb_target target;
     enum pb_own_part part;
 };
@@ -97,7 +97,7 @@ static int look(struct pb_stacks *s, pid_t tid, enum pb_own_part part, struct ta
     return r;
 }
 
-static int find_line(const struct pb_ask *ask, const struct question *question, pid_t tid,
+static int find_line(const struct pb_ask *ask, const struct code_question *question, pid_t tid,
                      struct pb_own_code *ret, struct pb_err *err)
 {
     const struct pb_stacks_options options = {0};
@@ -127,7 +127,7 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     _cleanup_free_ struct pb_few *few = calloc(1, sizeof(*few));
     struct pb_own_code found = {0};
-    struct question question = *(const struct question *)arg;
+    struct code_question question = *(const struct code_question *)arg;
 
     int r = few ? 0 : pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0)
@@ -148,7 +148,7 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
 int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, enum pb_own_part part,
                     struct pb_own_code *ret, struct pb_err *err)
 {
-    struct question question = {*target, part};
+    struct code_question question = {*target, part};
     struct pb_task task = {.work = answer,
                            .arg = &question,
                            .pid = target->pid,
