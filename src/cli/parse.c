@@ -132,7 +132,7 @@ static int set_common(struct pb_call *call, const char *name, const char *value,
 static int unknown_option(const struct pb_call *call, const char *word, struct pb_err *err)
 {
     const char *name = call->command->name, *nearest = NULL;
-    char option[32] = "", takers[256];
+    char option[32] = "", takers[512]; /* all names of commands: some 300 characters */
 
     if (word[1] == '-')
         snprintf(option, sizeof(option), "%.*s", (int)strcspn(word + 2, "="), word + 2);

@@ -11,7 +11,8 @@ enum { WIDTH = 80, NAMES = 14, OPTIONS = 25 };
 static const struct {
     const char *title, *commands;
 } groups[] = {
-    {"what is it doing", "list now backtrace top torch track inspect show groups memory core doctor"},
+    {"what is it doing",
+     "diagnose list now backtrace top torch track inspect show groups memory core doctor"},
     {"profiles", "flamegraph pprof record"},
     {"run code in it",
      "launch eval execute repl listen pause continue catch trace watch break debug inject detach"},
