@@ -279,6 +279,17 @@ static void put_waiter(struct columns *c, const struct pb_diag_job *job, const s
     text(c, w ? w->own.function : NULL);
 }
 
+/* Whether an end is of one rank alone: threads of that rank wait for it too, but are not others. */
+static bool is_of_one_rank(const struct pb_diag_job *job, const struct pb_diag_end *e)
+{
+    if (e->kind == PB_END_DIFFERS)
+        return false;
+    for (size_t i = 0; e->kind == PB_END_CIRCLE && i < e->ncircle; i++)
+        if (job->processes[job->threads[e->circle[i]].process].rank != job->processes[e->process].rank)
+            return false;
+    return job->processes[e->process].rank >= 0;
+}
+
 static void put_blocked(struct columns *c, const struct pb_diag_job *job, const struct pb_diag_end *e)
 {
     const struct pb_diag_thread *first = NULL;
@@ -286,11 +297,11 @@ static void put_blocked(struct columns *c, const struct pb_diag_job *job, const 
     size_t kept = 0, *of_others = calloc(e->nblocked + 1, sizeof(*of_others));
     double waiting = -1;
 
-    /* Threads of the end's own rank wait for it too, but are not others. */
+    const bool one = is_of_one_rank(job, e);
+
     for (size_t i = 0; of_others && i < e->nblocked; i++) {
         const struct pb_diag_thread *t = &job->threads[e->blocked[i]];
-        if (e->kind != PB_END_DIFFERS && e->kind != PB_END_CIRCLE && job->processes[t->process].rank >= 0 &&
-            job->processes[t->process].rank == job->processes[e->process].rank)
+        if (one && job->processes[t->process].rank == job->processes[e->process].rank)
             continue;
         of_others[kept++] = e->blocked[i];
         if (t->still >= 0 && (waiting < 0 || t->still < waiting))

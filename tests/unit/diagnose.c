@@ -35,6 +35,7 @@ static void make(struct fake *f)
             f->threads[2 * i + k] = (struct pb_diag_thread){.process = i,
                                                             .tid = 100 + (pid_t)i + 1000 * (pid_t)k,
                                                             .main = k == 0,
+                                                            .python = true,
                                                             .state = 'S',
                                                             .still = 9,
                                                             .peer = -1,

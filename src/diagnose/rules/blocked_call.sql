@@ -1,29 +1,29 @@
 -- kind: blocked_call
 -- asks: whether ranks wait for a rank that sleeps in a call, and in which
 -- sure: likely
--- says: {Who} holds up the job: it {does} since {waited} s, and {others} wait for it.
+-- says: {Who} holds up the job: it has {done} for {waited} s and keeps {others} waiting.
 -- evidence: waits | {who} {thread} | {place} | {source}
 -- evidence: for | {wait_text} | | {call}
 -- evidence: rank | {waiter} {waiter_thread} | {waiter_place} | {waiter_source}
--- evidence: so | {others} wait for it | {op_place} | in {op}
+-- evidence: so | {others} | {op_place} | waiting in {op}
 -- why: {reason}
 -- next: {next}
 SELECT CASE wait WHEN 'sleep' THEN 'sleep' WHEN 'socket' THEN 'socket' WHEN 'pipe' THEN 'pipe' WHEN 'child' THEN 'child'
                  WHEN 'file lock' THEN 'file_lock'
                  WHEN 'file' THEN CASE WHEN wait_text LIKE '/dev/%' THEN 'io' ELSE 'fifo' END
                  ELSE CASE WHEN state = 'D' THEN 'disk' WHEN call LIKE 'open%' THEN 'fifo' WHEN call = 'poll' OR call LIKE 'epoll%' OR call LIKE '%select%' THEN 'socket' ELSE 'other' END END AS cause,
-       CASE wait WHEN 'sleep' THEN 'sleeps'
-                 WHEN 'socket' THEN 'waits to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a socket')
-                 WHEN 'pipe' THEN 'waits to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a pipe')
-                 WHEN 'file' THEN 'waits to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a file')
-                 WHEN 'child' THEN 'waits for a child'
-                 WHEN 'file lock' THEN 'waits for a file lock'
-                 WHEN 'poll' THEN 'waits in ' || call
-                 ELSE CASE WHEN state = 'D' THEN 'is blocked in the kernel' WHEN call LIKE 'open%' THEN 'waits for the other end of a FIFO'
-                           WHEN call IS NOT NULL THEN 'waits in ' || call ELSE 'waits' END END AS does,
+       CASE wait WHEN 'sleep' THEN 'slept'
+                 WHEN 'socket' THEN 'waited to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a socket')
+                 WHEN 'pipe' THEN 'waited to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a pipe')
+                 WHEN 'file' THEN 'waited to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a file')
+                 WHEN 'child' THEN 'waited for a child'
+                 WHEN 'file lock' THEN 'waited for a file lock'
+                 WHEN 'poll' THEN 'waited in ' || call
+                 ELSE CASE WHEN state = 'D' THEN 'been blocked in the kernel' WHEN call LIKE 'open%' THEN 'waited for the other end of a FIFO'
+                           WHEN call IS NOT NULL THEN 'waited in ' || call ELSE 'waited' END END AS done,
        CASE WHEN own_end THEN 'certain' ELSE 'likely' END AS sure,
        CASE WHEN own_end THEN 'Certain: only it has the other end, so nobody can answer.'
-            ELSE 'Likely: nothing moved between the looks, and all others wait for it for ' || round(waiting)::INTEGER || ' s.' END AS reason,
+            ELSE 'Likely: nothing moved between the looks, and all others have waited for it for ' || round(waiting)::INTEGER || ' s.' END AS reason,
        CASE wait WHEN 'sleep' THEN 'find out what it sleeps for; nobody else can end this.'
                  WHEN 'child' THEN 'look at the child: it does not end.'
                  ELSE 'give the call a timeout, and look at the other end.' END AS next,

@@ -5,7 +5,7 @@
 -- evidence: waits | {w1} | {p1} | {s1}
 -- evidence: waits | {w2} | {p2} | {s2}
 -- evidence: waits | {w3} | {p3} | {s3}
--- evidence: so | {others} wait for it | {op_place} | in {op}
+-- evidence: so | {others} | {op_place} | waiting in {op}
 -- why: {reason}
 -- next: {next}
 SELECT 'lock' AS cause, CASE WHEN guessed THEN 'likely' ELSE 'certain' END AS sure,
@@ -17,7 +17,7 @@ SELECT 'lock' AS cause, CASE WHEN guessed THEN 'likely' ELSE 'certain' END AS su
        CASE WHEN circle = 1 THEN ' itself: ' || c0.thread || ' waits for a lock that it holds'
             WHEN circle_processes = 1 THEN ': each waits for a lock that the next one holds'
             ELSE ': each waits for what the next one holds' END AS what,
-       CASE WHEN others IS NOT NULL AND circle_processes = 1 THEN '; ' || others || ' wait for that rank' ELSE '' END AS so,
+       CASE WHEN others IS NOT NULL AND circle_processes = 1 THEN '; this keeps ' || others || ' waiting' ELSE '' END AS so,
        CASE WHEN circle = 1 THEN 'take the lock once, or make it an RLock.'
             ELSE 'take the locks in the same order everywhere.' END AS next,
        c0.who || ' ' || c0.thread AS w0, c0.place AS p0, c0.source AS s0,

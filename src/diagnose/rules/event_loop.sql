@@ -1,7 +1,7 @@
 -- kind: blocked_call
 -- asks: whether a call that blocks stands in an event loop, so that all its other tasks wait
 -- sure: likely
--- says: {Who} serves nobody: its event loop stands in {function}, blocked in {call} since {waited} s.
+-- says: {Who} serves nobody: its event loop has been blocked in {call} for {waited} s, in {function}.
 -- evidence: waits | {who} {thread} | {place} | {source}
 -- evidence: for | {wait_text}
 -- why: Likely: the loop called this code and has not run since; a call that blocks does not let it go on.

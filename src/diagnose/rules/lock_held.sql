@@ -3,7 +3,7 @@
 -- says: {Waiter_rank} holds up the job: it waits for {what} that {holder} holds.
 -- evidence: waits | {waiter} {waiter_thread} | {waiter_place} | {waiter_source}
 -- evidence: holds | {who} {thread} | {place} | {source}
--- evidence: so | {others} wait for it | {op_place} | in {op}
+-- evidence: so | {others} | {op_place} | waiting in {op}
 -- why: {reason}
 -- next: let the holder work outside of the lock, or find out why its work does not end.
 SELECT CASE WHEN waiter_wait = 'file lock' THEN 'file_lock' ELSE 'lock' END AS cause,

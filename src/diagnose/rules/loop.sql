@@ -1,10 +1,10 @@
 -- kind: loop
 -- asks: whether ranks wait for a rank that runs, and never leaves one function
 -- sure: likely
--- says: {Who} holds up the job: it runs in {function} without end, and {others} wait for it since {waited} s.
+-- says: {Who} holds up the job: it runs in {function} without end and has kept {others} waiting for {waited} s.
 -- evidence: runs | {who} {thread} | {place} | {source}
 -- evidence: cpu | {percent}% of a CPU | | {native}
--- evidence: so | {others} wait for it | {op_place} | in {op}
+-- evidence: so | {others} | {op_place} | waiting in {op}
 -- why: {reason}
 -- next: look what should end this loop; probing -t {pid} flamegraph shows where its time goes.
 SELECT CASE WHEN top_own THEN 'python' ELSE 'native' END AS cause,

@@ -2,7 +2,7 @@
 -- asks: whether ranks wait for long for a rank that is at work elsewhere
 -- says: {Who} has not joined {others} in {op}: it runs {place} and moves.
 -- evidence: runs | {who} {thread} | {place} | {source}
--- evidence: so | {others} wait for it | {op_place} | {op_source}
+-- evidence: so | {others} | {op_place} | {op_source}
 -- why: {reason}
 -- next: probing -t {pid} flamegraph shows what it does.
 SELECT CASE WHEN waiting >= 60 THEN 'likely' ELSE 'remark' END AS sure,

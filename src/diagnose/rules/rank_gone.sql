@@ -2,7 +2,7 @@
 -- asks: whether a rank has ended while others of its job still wait for it
 -- says: {Who} {ended}{so}.
 -- evidence: ended | {who}, pid {pid} | | {how_ended}
--- evidence: so | {others} wait for it | {op_place} | in {op}
+-- evidence: so | {others} | {op_place} | waiting in {op}
 -- why: {reason}
 -- next: end the job, the others cannot go on; the log of {who} has the reason.
 SELECT CASE WHEN signal = 9 THEN 'killed' WHEN signal IS NOT NULL THEN 'signal' WHEN status IS NOT NULL THEN 'exit' END AS cause,

@@ -1,9 +1,9 @@
 -- kind: queue_empty
 -- asks: whether ranks wait for a rank that waits for something that nobody puts, sets or releases
 -- sure: likely
--- says: {Who} holds up the job: it waits for {what} since {waited} s.
+-- says: {Who} holds up the job: it has waited for {what} for {waited} s.
 -- evidence: waits | {who} {thread} | {place} | {source}
--- evidence: so | {others} wait for it | {op_place} | in {op}
+-- evidence: so | {others} | {op_place} | waiting in {op}
 -- why: Likely: nothing moved, and no thread of it that could end the wait was found at work.
 -- next: find out who should have ended this wait: a thread or process that died, or an error that was swallowed.
 SELECT CASE WHEN inside_file LIKE '%concurrent/futures%' OR function IS NULL THEN 'future_unset'
