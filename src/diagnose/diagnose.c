@@ -87,6 +87,27 @@ static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, bo
     return r;
 }
 
+/* All its processes have ended while they were looked at. */
+static bool has_ended(const struct pb_diag_job *job)
+{
+    for (size_t i = 0; i < job->nprocesses; i++)
+        if (job->processes[i].result != -ESRCH)
+            return false;
+    return true;
+}
+
+static void leave_out_ended(struct pb_diagnosis *d)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < d->n; i++)
+        if (d->at[i].verdict || !has_ended(d->at[i].job))
+            d->at[n++] = d->at[i];
+        else
+            free(d->at[i].findings.at);
+    d->n = n;
+}
+
 static int graver_first(const void *a, const void *b)
 {
     const struct pb_diag_answer *x = a, *y = b;
@@ -152,6 +173,7 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
         pb_diagnosis_done(&d);
         return r;
     }
+    leave_out_ended(&d);
     for (size_t i = 0; i < d.n; i++)
         count_answers(&d.at[i]);
     if (d.n)

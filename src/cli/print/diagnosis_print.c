@@ -13,16 +13,19 @@ enum { WIDE = 80, FIELD_MAX = 30, LEAST_TEXT = 12 };
 
 /* --- for people --- */
 
-static void put_wrapped(const char *text, const char *indent)
+/* lead: columns before the first line, as many spaces before the others. */
+static void put_wrapped(const char *lead, const char *text)
 {
-    size_t at = 0;
+    const size_t indent = strlen(lead);
+    size_t at = indent;
 
+    fputs(lead, stdout);
     while (*text) {
         size_t n = strcspn(text, " "), columns = pb_glyph_columns(text, n);
-        if (at && at + 1 + columns > WIDE) {
-            printf("\n%s", indent);
-            at = strlen(indent);
-        } else if (at) {
+        if (at > indent && at + 1 + columns > WIDE) {
+            printf("\n%*s", (int)indent, "");
+            at = indent;
+        } else if (at > indent) {
             putchar(' ');
             at++;
         }
@@ -87,16 +90,16 @@ static void put_finding(const struct pb_diag_finding *f)
 {
     if (pb_color())
         fputs(pb_style(PB_BOLD), stdout);
-    put_wrapped(f->says, "");
+    put_wrapped("", f->says);
     if (pb_color())
         fputs(pb_style(PB_PLAIN), stdout);
     put_evidence(f);
     if (f->why[0])
-        put_wrapped(f->why, "");
+        put_wrapped("", f->why);
     if (f->next[0]) {
         char text[400];
         snprintf(text, sizeof(text), "Next: %s", f->next);
-        put_wrapped(text, "");
+        put_wrapped("", text);
     }
 }
 
@@ -112,42 +115,93 @@ static void put_title(const struct pb_diag_answer *a, char *ret, size_t size)
         snprintf(ret, size, "%s, process %d", a->job->name, (int)a->job->processes[0].pid);
 }
 
-/* What ranks that nothing is wrong with do: "4 of 4 ranks answered, 3 in motion". */
-static void put_healthy(const struct pb_diag_answer *a)
+/* What a job that nothing is wrong with does: "4 of 4 ranks answered, 3 of them moved". */
+static void put_state(const struct pb_diag_answer *a, char *ret, size_t size)
 {
-    char text[500];
     int moving = 0;
 
     for (size_t i = 0; i < a->job->nprocesses; i++) {
         const struct pb_diag_process *p = &a->job->processes[i];
         moving += p->parent == PB_NOBODY && p->n && a->job->threads[p->first].moved;
     }
-    if (!a->job->ranks)
-        snprintf(text, sizeof(text), "No problem found: its main thread %s.",
+    if (a->job->ranks)
+        snprintf(ret, size, "%d of %d ranks answered, %d of them moved within a second", a->answered,
+                 a->asked, moving);
+    else
+        snprintf(ret, size, "its main thread %s",
                  !a->answered ? "could not be read"
                  : moving     ? "moves"
                               : "waits, and nobody waits for it");
-    else
-        snprintf(text, sizeof(text),
-                 "No problem found: %d of %d ranks answered, %d of them moved within a second.", a->answered,
-                 a->asked, moving);
-    put_wrapped(text, "");
-    for (size_t i = 0; i < a->findings.n && i < 3; i++) {
-        snprintf(text, sizeof(text), "  remark   %s", a->findings.at[i].says);
-        put_wrapped(text, "           ");
-    }
+}
+
+static void put_remarks(const struct pb_diag_answer *a)
+{
+    char text[300];
+
+    for (size_t i = 0; i < a->findings.n && i < 3; i++)
+        put_wrapped("  remark   ", a->findings.at[i].says);
     for (size_t i = 0; i < a->job->nprocesses; i++)
         if (a->job->processes[i].result < 0 && a->job->processes[i].parent == PB_NOBODY) {
-            snprintf(text, sizeof(text), "  unread   process %d: %s", (int)a->job->processes[i].pid,
+            snprintf(text, sizeof(text), "process %d: %s", (int)a->job->processes[i].pid,
                      a->job->processes[i].why);
-            put_wrapped(text, "           ");
+            put_wrapped("  unread   ", text);
         }
+}
+
+static void put_checked(int probed, int asked)
+{
     puts("  checked  waits, locks, collectives, stopped and ended processes");
-    if (a->probed)
-        printf("  recorded leaks, and slow ranks where steps are recorded (%d of %d)\n", a->probed, a->asked);
-    else
-        puts("  not      slow ranks, leaks: nothing is recorded (probing -t PID inject)");
+    if (probed)
+        printf("  recorded leaks, and slow ranks where steps are recorded (%d of %d)\n", probed, asked);
+    if (probed < asked)
+        printf("  not      slow ranks, leaks%s: nothing is recorded (probing -t PID inject)\n",
+               probed ? " of the others" : "");
     puts("  not      losses");
+}
+
+/* A line a job: several jobs are shown, and those in which something is wrong in full. */
+static void put_healthy_of_several(const struct pb_diagnosis *d)
+{
+    char title[200], state[120], text[400];
+    int probed = 0, asked = 0;
+
+    for (size_t i = 0; i < d->n; i++) {
+        const struct pb_diag_answer *a = &d->at[i];
+        if (a->verdict)
+            continue;
+        if (!asked)
+            puts(i ? "\nNo problem found in:" : "No problem found in:");
+        put_title(a, title, sizeof(title));
+        put_state(a, state, sizeof(state));
+        snprintf(text, sizeof(text), "%s: %s", title, state);
+        put_wrapped("  ", text);
+        put_remarks(a);
+        probed += a->probed;
+        asked += a->asked;
+    }
+    if (asked)
+        put_checked(probed, asked);
+}
+
+static void put_healthy(const struct pb_diag_answer *a)
+{
+    char state[120], text[200];
+
+    put_state(a, state, sizeof(state));
+    snprintf(text, sizeof(text), "No problem found: %s.", state);
+    put_wrapped("", text);
+    put_remarks(a);
+    put_checked(a->probed, a->asked);
+}
+
+static void put_answer(const struct pb_diag_answer *a)
+{
+    put_finding(a->verdict);
+    for (size_t k = 1; k < a->findings.n; k++)
+        if (a->findings.at[k].second) {
+            puts("");
+            put_finding(&a->findings.at[k]);
+        }
 }
 
 void pb_diagnosis_print(const struct pb_diagnosis *d)
@@ -157,24 +211,20 @@ void pb_diagnosis_print(const struct pb_diagnosis *d)
     if (!d->n)
         puts("No Python process that you may read is running here.");
     for (size_t i = 0; i < d->n; i++) {
-        const struct pb_diag_answer *a = &d->at[i];
+        if (!d->at[i].verdict)
+            continue;
         if (d->n > 1) {
-            put_title(a, title, sizeof(title));
+            put_title(&d->at[i], title, sizeof(title));
             fputs(i ? "\n" : "", stdout);
             pb_put_name(stdout, title);
             puts("");
         }
-        if (!a->verdict) {
-            put_healthy(a);
-            continue;
-        }
-        put_finding(a->verdict);
-        for (size_t k = 1; k < a->findings.n; k++)
-            if (a->findings.at[k].second) {
-                puts("");
-                put_finding(&a->findings.at[k]);
-            }
+        put_answer(&d->at[i]);
     }
+    if (d->n == 1 && !d->at[0].verdict)
+        put_healthy(&d->at[0]);
+    else
+        put_healthy_of_several(d);
 }
 
 /* --- for programs --- */
