@@ -9,7 +9,8 @@
 void pb_child_signal(pid_t pid, int signal)
 {
     kill(-pid, signal);
-    kill(pid, signal);
+    if (getpgid(pid) != pid) /* it has left its group; twice would be another signal */
+        kill(pid, signal);
 }
 
 bool pb_child_reap(pid_t pid, int *ret_status)

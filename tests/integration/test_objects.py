@@ -37,7 +37,7 @@ def look():
     try:
         while not over.is_set():
             slices, found = 0, []
-            for _ in _objects.walk((None, None, None, Thing), (None, None), id, found):
+            for _ in _objects.walk((None, None, None, Thing), (None, None, None), id, found):
                 slices += 1
             missed = wanted.difference(found)
             assert not missed, "%d of %d were missed" % (len(missed), len(wanted))

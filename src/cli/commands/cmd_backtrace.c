@@ -59,6 +59,8 @@ static int make_plan(const struct pb_call *call, struct backtrace_plan *ret, str
     p.source = pb_call_option(call, "source");
     if (pb_call_option(call, "watch") && !pb_call_option(call, "count"))
         p.count = 0;
+    else if (!p.count)
+        p.count = 1; /* `core` has no such option */
     *ret = p;
     return 0;
 }

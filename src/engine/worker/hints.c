@@ -86,7 +86,8 @@ static bool damaged_file(const char *error, char *ret, size_t size)
                                         "Footer length error",    "TProtocolException",
                                         "file is likely corrupt", "Corrupted file",
                                         "Decompression failure",  "Failed to read file",
-                                        "don't know what type",   "invalid TType"};
+                                        "don't know what type",   "invalid TType",
+                                        "Out of buffer"};
     static const char ending[] = ".parquet";
     bool damaged = false;
 
