@@ -198,7 +198,7 @@ static int each_row(struct store_reading *r, const char *name, const struct want
 
     int table = pb_reader_find(r->reader, name);
     if (table < 0 || pb_reader_table(r->reader, (unsigned)table, &info) < 0)
-        return pb_fail(err, -ENOENT, "it is no recording: it has no table %s", name);
+        return pb_fail(err, -ENOENT, "it is no recording, or has no samples yet: there is no table %s", name);
     for (int i = 0; i < n; i++) {
         columns[i] = column(&info, wanted[i].name, wanted[i].type);
         if (columns[i] < 0)
