@@ -101,7 +101,7 @@ int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct
         return pb_fail(err, -EALREADY, "process %d is being sampled already", (int)pid);
     if (s->n == PROCESSES_MAX)
         return pb_fail(err, -EMFILE, "more than %d processes", PROCESSES_MAX);
-    if (pb_grow((void **)&s->processes, &s->cap, s->n, sizeof(*s->processes), NULL) < 0)
+    if (pb_grow((void **)&s->processes, &s->cap, s->n, sizeof(struct pb_process_watch *), NULL) < 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     int r = pb_watch_open(s, pid, label, &w, err);
     if (r < 0)

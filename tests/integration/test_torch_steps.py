@@ -432,6 +432,7 @@ def test_it_is_switched_by_a_setting_and_a_hang_is_told_of(job):
     jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'resumed'")[0]["n"] == 1,
                     20, "its end")
     assert probe(job.pid, "config", "probing.torch.profiling=off").returncode == 0
-    assert "waits for torch" not in probe(job.pid, "probes").stdout and "of the steps" not in probe(job.pid, "probes").stdout
+    listed = probe(job.pid, "probes").stdout
+    assert "waits for torch" not in listed and "of the steps" not in listed
     job.word.write_text(job.word.read_text() + "end")
     jobs.wait_until(lambda: not job.alive(), 20, "its end")

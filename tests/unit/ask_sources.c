@@ -27,8 +27,9 @@ static void one_of_several_that_cannot_be_read_is_named(void **state)
 {
     char notes[1024] = "", wanted[64];
     const struct pb_ask ask = {.archive = "none", .note = keep_note, .note_arg = notes};
-    struct pb_target at[] = {{.pid = getpid(), .label = "rank 0"},
-                             {.pid = ended_process(), .label = "rank 1"}};
+    struct pb_target at[] = {
+        {.pid = getpid(), .label = "rank 0", .labelled_by = PB_LABEL_BY_RANK},
+        {.pid = ended_process(), .label = "rank 1", .labelled_by = PB_LABEL_BY_RANK, .rank = 1}};
     struct pb_query_sources sources;
     struct pb_err err = {0};
 

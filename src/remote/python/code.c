@@ -67,7 +67,7 @@ static int add_code(struct pb_py *py, struct code *code)
     int r = 2 * (py->ncodes + 1) > py->codes_cap ? grow_table(py) : 0;
 
     if (r == 0 && (py->nall >= CODES_MAX ||
-                   pb_grow((void **)&py->all, &py->all_cap, py->nall, sizeof(*py->all), NULL) < 0))
+                   pb_grow((void **)&py->all, &py->all_cap, py->nall, sizeof(struct code *), NULL) < 0))
         r = -ENOMEM;
     if (r < 0)
         return r;
