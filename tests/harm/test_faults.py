@@ -13,7 +13,7 @@ import tables
 from runner import tell
 from tables import COMMAND
 
-ROUNDS = 40  # so many of the calls in the short form
+ROUNDS, SECONDS = 40, 40  # the short form: so many of the calls, in about that time
 
 
 class Faults:
@@ -79,7 +79,12 @@ def test_a_call_that_fails_is_not_noticed(name, on, parts):
             assert turn(case), f"without a fault: {case.harms}"
             calls = faults.result()[0]
         assert calls > 20, "the calls of the agent do not go through faults.c"
-        for nth in range(1, calls + 20) if runner.SOAK else sorted(rng.sample(range(1, calls + 1), min(ROUNDS, calls))):
+        each = range(1, calls + 20) if runner.SOAK else rng.sample(range(1, calls + 1), min(ROUNDS, calls))
+        until = time.monotonic() + SECONDS
+        for done, nth in enumerate(each):
+            # An agent all of whose calls fail answers nothing: three tools then wait out their time.
+            if time.monotonic() > until and done >= 5 and not runner.SOAK:
+                break
             found = len(case.harms)
             case.label = f"call {nth} fails"
             faults.set(nth, on)
