@@ -15,6 +15,7 @@ THEIRS = {
     "does not exist": "DuckDB",
     " does not exist": "DuckDB",
     "Out of Memory": "DuckDB",
+    "Invalid Error": "DuckDB",
     "could not allocate": "DuckDB",
     "Only SELECT statements": "DuckDB",
     "No space left": "the C library, by way of DuckDB",

@@ -109,9 +109,7 @@ static bool damaged_file(const char *error, char *ret, size_t size)
  * which there are too many to list. */
 static bool is_of_archive_reader(const struct pb_catalog *c, const char *error)
 {
-    static const char foreign[] = "Invalid Error"; /* DuckDB's word for them */
-
-    if (strncmp(error, foreign, sizeof(foreign) - 1) != 0)
+    if (strncmp(error, "Invalid Error", strlen("Invalid Error")) != 0)
         return false;
     for (unsigned i = 0; i < c->ntables; i++)
         if (c->tables[i]->named && c->tables[i]->narchived)
