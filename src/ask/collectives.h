@@ -63,11 +63,11 @@ struct pb_stall {
     bool on_gpu; /* a kernel of it was seen to run: it polls for its peers */
     char group[64], op[48];
     uint64_t number;
-    double seconds;       /* since the last of the waiting ranks issued it */
-    double timeout_s;     /* after which torch ends the job; 0: unknown */
-    char waiting[96];     /* ranks that have issued it: "0, 2-3" */
-    char others[96];      /* those that have not, or have issued something else */
-    char unasked[96];     /* of its ranks, those that were not asked, or have ended; \"\": none, or unknown */
+    double seconds;   /* since the last of the waiting ranks issued it */
+    double timeout_s; /* after which torch ends the job; 0: unknown */
+    char waiting[96]; /* ranks that have issued it: "0, 2-3" */
+    char others[96];  /* those that have not, or have issued something else */
+    char unasked[96]; /* ranks of the group without an answer: not asked, or ended; "": none, or unknown */
     char difference[200]; /* "broadcast instead of all_reduce" */
     char text[500];       /* all of it, as a sentence */
 };
@@ -78,6 +78,6 @@ enum pb_stall_role { PB_STALL_NO_PART, PB_STALL_WAITS, PB_STALL_OTHER };
 bool pb_collectives_judge(const struct pb_collective_rank *ranks, size_t n, double least,
                           struct pb_stall *ret, unsigned char *roles);
 
-/* The same from one rank alone: the operation that it issued first of those that are not over, and has
- * waited for so long; the other ranks are not known. */
+/* What one rank alone can tell: its oldest operation that has not completed for `least` seconds. The other
+ * ranks are unknown. */
 bool pb_collectives_own(const struct pb_collective_rank *rank, double least, struct pb_stall *ret);

@@ -94,8 +94,7 @@ static int by_pid(const void *a, const void *b)
     return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-/* All pids of the machine; the caller frees the array. */
-static int read_pids(pid_t **ret, size_t *ret_n, struct pb_err *err)
+int pb_processes_pids(pid_t **ret, size_t *ret_n, struct pb_err *err)
 {
     pid_t *pids = NULL;
     size_t n = 0, room = 0;
@@ -130,7 +129,7 @@ int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct
     struct pb_processes all = {0};
     struct pb_each each = {.work = read_entry, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
 
-    int r = read_pids(&pids, &each.n, err);
+    int r = pb_processes_pids(&pids, &each.n, err);
     if (r < 0)
         return r;
     each.arg = pids;

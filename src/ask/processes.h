@@ -18,6 +18,9 @@ struct pb_processes {
     size_t n;
 };
 
+/* All pids of the machine; the caller frees the array. */
+int pb_processes_pids(pid_t **ret, size_t *ret_n, struct pb_err *err);
+
 /* Leaves out kernel threads and processes without a command line; notes those that hang in the kernel. */
 int pb_processes_read(const struct pb_ask *ask, struct pb_processes *ret, struct pb_err *err);
 void pb_processes_done(struct pb_processes *all);

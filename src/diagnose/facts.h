@@ -74,7 +74,7 @@ enum pb_diag_end_kind {
     PB_END_DEAD,     /* the process has ended */
     PB_END_CIRCLE,   /* each waits for the next */
     PB_END_GIL,      /* it keeps the GIL */
-    PB_END_DIFFERS,  /* it is in another collective than those that wait for it */
+    PB_END_DIFFERS,  /* its collective differs from that of the ranks waiting for it */
     PB_END_TOGETHER, /* all ranks of the group are in the collective */
     PB_END_SILENT,   /* the process could not be read */
     PB_END_KINDS
@@ -85,7 +85,7 @@ struct pb_diag_end {
     size_t process, thread; /* thread PB_NOBODY: the whole process */
     size_t waiter;          /* the last thread of the chain before it, of its process or another; PB_NOBODY */
     bool guessed;           /* a link of the chain was inferred */
-    bool moved;             /* one of those that wait, or of the circle, was in motion */
+    bool moved;             /* a waiting thread, or one of the circle, moved between the looks */
     size_t *blocked;        /* threads of ranks whose chain ends here, itself not included */
     size_t nblocked;
     size_t circle[16]; /* threads of a circle */

@@ -2,6 +2,7 @@
 #include "diagnose/jobs.h"
 
 #include "ask/ask.h"
+#include "ask/processes.h"
 #include "ask/settings.h"
 #include "ask/stacks.h"
 #include "ask/targets.h"
@@ -13,8 +14,6 @@
 #include "control/identity.h"
 #include "remote/procinfo.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,43 +129,14 @@ static int read_one(const struct pb_ask *ask, void *arg, size_t i, struct pb_roo
     return *ret ? 0 : -ENOSPC;
 }
 
-static int list_pids(pid_t **ret, size_t *ret_n)
-{
-    size_t n = 0, room = 0;
-    pid_t *pids = NULL;
-
-    DIR *dir = opendir("/proc");
-    if (!dir)
-        return -errno;
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (!isdigit((unsigned char)e->d_name[0]))
-            continue;
-        if (n == room) {
-            room = 2 * room + 256;
-            pid_t *more = reallocarray(pids, room, sizeof(*more));
-            if (!more) {
-                free(pids);
-                closedir(dir);
-                return -ENOMEM;
-            }
-            pids = more;
-        }
-        pids[n++] = (pid_t)atoi(e->d_name);
-    }
-    closedir(dir);
-    *ret = pids;
-    *ret_n = n;
-    return 0;
-}
-
 static int read_all(const struct pb_ask *ask, struct job_listing *ret, struct pb_err *err)
 {
     _cleanup_free_ pid_t *pids = NULL;
     struct pb_each each = {.work = read_one, .limit_ms = ONE_LIMIT_MS, .room_size = ROOM};
 
-    int r = list_pids(&pids, &each.n);
+    int r = pb_processes_pids(&pids, &each.n, err);
     if (r < 0)
-        return pb_fail(err, r, "/proc cannot be read: %s", strerror(-r));
+        return r;
     each.arg = pids;
     r = pb_each_run(ask, &each);
     ret->at = r == 0 ? calloc(each.n + 1, sizeof(*ret->at)) : NULL;

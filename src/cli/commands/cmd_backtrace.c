@@ -24,7 +24,7 @@ static const struct pb_option options[] = {
      "native frames too, where they were called; a process without Python shows them anyhow"},
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
     {0, "no-lines", NULL, "with --merge: stacks are equal also where their line numbers are not"},
-    {0, "tasks", NULL, "the asyncio tasks of all threads as a tree: below each those that it waits for"},
+    {0, "tasks", NULL, "the asyncio tasks of all threads as a tree: a task awaits those below it"},
     {'w', "watch", NULL, "again and again, until Ctrl-C"},
     {0, "count", PB_COUNT("N", .least = 1, .usual = 1),
      "repeat N times; after the first only threads that changed, are new or have ended"},

@@ -12,7 +12,7 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err);
 
 /* since: the history to which s was added last; unchanged threads are only counted (NULL: all are shown). */
 void pb_stacks_print(const struct pb_stacks *s, struct pb_sources *sources, const struct pb_history *since);
-/* The asyncio tasks of all threads as a tree: below each task those that it waits for. */
+/* The asyncio tasks of all threads as a tree: a task awaits the tasks below it. */
 void pb_stacks_print_tasks(const struct pb_stacks *s);
 /* One native frame, a line: function [module] (file:line). */
 void pb_stacks_put_native(const struct pb_native_frame *f);
