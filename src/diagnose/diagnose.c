@@ -29,8 +29,8 @@ void pb_diagnosis_done(struct pb_diagnosis *d)
     *d = (struct pb_diagnosis){0};
 }
 
-/* A wait that proves nothing by itself counts only after PATIENCE_MS. Returns the ms still missing; 0: no such
- * wait, or the waiting threads move. */
+/* A wait that proves nothing by itself counts only after PATIENCE_MS. Returns the ms still missing; 0: no
+ * such wait, or the waiting threads move. */
 static unsigned left_to_wait(const struct pb_diag_job *job)
 {
     unsigned left = 0;

@@ -87,7 +87,8 @@ static bool has_tables(const struct pb_call *call, const struct pb_target *targe
            (sources.at[0].live.arena_fd >= 0 || sources.at[0].live.nmore > 0);
 }
 
-/* Injects into a live process that has no tables yet. For an ended or detached process, reads the tables it left. */
+/* Injects into a live process that has no tables yet. Of an ended or detached process, reads the tables
+ * that it left. */
 static int open_bare(const struct pb_call *call, struct pb_targets *ret_bare,
                      struct pb_parts_session **ret_sessions, struct pb_err *err)
 {
