@@ -10,6 +10,7 @@ from ._helpers import frame_locals
 
 FRAMES_MAX = 100
 NAMES = ("loss", "epoch", "step", "grad_norm")
+NAMES_BEFORE = ("loss", "epoch", "step")  # those that are known before the optimizer has stepped
 # Of Lightning's trainer.
 LIGHTNING = {"step": "fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed",
              "epoch": "fit_loop.epoch_progress.current.completed"}
@@ -23,14 +24,14 @@ def field_of(value, path):
     return value
 
 
-def look(frame):
-    """{name: value} of NAMES, as far as known."""
+def look(frame, stepped=True):
+    """{name: value} of NAMES, as far as known. stepped: the optimizer has."""
     found = {}
     for _ in range(FRAMES_MAX):
         if frame is None:
             break
         code = frame.f_code
-        for name, value in read(frame, code, code.co_filename.replace("\\", "/"), code.co_varnames + code.co_cellvars).items():
+        for name, value in read(frame, code, code.co_filename.replace("\\", "/"), code.co_varnames + code.co_cellvars, stepped).items():
             if value is not None:
                 found.setdefault(name, value)
         frame = frame.f_back
@@ -41,13 +42,13 @@ def look(frame):
     return found
 
 
-def read(frame, code, file, names):
+def read(frame, code, file, names, stepped):
     if file.endswith("/torch/optim/optimizer.py"):  # what a closure returned
         return {"loss": frame_locals(frame).get("out")} if code.co_name == "wrapper" and "out" in names else {}
     if "/torch/" in file and "/keras/" not in file:
         return {}
     if file.endswith("/transformers/trainer.py"):
-        return of_transformers(frame, names) if "self" in names else {}
+        return of_transformers(frame, stepped) if "self" in names else {}
     if "/lightning/pytorch/loops/" in file or "/pytorch_lightning/loops/" in file:
         trainer = _values.own_field(frame_locals(frame).get("self"), "trainer") if "self" in names else None
         return dict({name: field_of(trainer, path) for name, path in LIGHTNING.items()}, times=_values.own_field(trainer, "accumulate_grad_batches"))
@@ -65,7 +66,7 @@ def read(frame, code, file, names):
     return found
 
 
-def of_transformers(frame, names):
+def of_transformers(frame, stepped):
     kept = frame_locals(frame)
     trainer = kept.get("self")
     state = _values.own_field(trainer, "state")
@@ -73,7 +74,7 @@ def of_transformers(frame, names):
     if type(step) is not int:
         return {}
     return {"step": step, "epoch": int(epoch) if type(epoch) is float or type(epoch) is int else None, "grad_norm": kept.get("grad_norm"),
-            "loss": added(trainer, step)}
+            "loss": added(trainer, step) if stepped else None}
 
 
 def added(trainer, step):

@@ -45,6 +45,7 @@ class Expression:
 
 _expressions = []
 _pending = []  # numbers being copied from a GPU
+_kept = []  # of a step that a gradient scaler may skip: its number, its epoch, and for each expression its value and place
 _state = {"table": None}
 
 
@@ -57,7 +58,7 @@ def configure(text):
         except (ValueError, SyntaxError) as error:
             wrong.append("'%s' is not tracked: %s" % (each, error))
     _expressions[:] = made
-    del _pending[:]
+    del _pending[:], _kept[:]
     for each in wrong:
         _probing.note("track", each)
     return len(made)
@@ -66,21 +67,52 @@ def configure(text):
 def step(number, optimizer, samples, seconds):
     """Evaluates all of them. number: of the step."""
     _collect()
-    values, frames, found, missing = {}, {}, [], []
-    told = _frameworks.look(sys._getframe(1)) if _expressions else {}
+    del _kept[:]
+    number, epoch, found, missing = _gather(sys._getframe(1), number, optimizer, samples, seconds)
+    _log_all(number, epoch, found)
+    for each, why in missing:
+        _miss(number, each, why)
+
+
+def keep(number):
+    """After the backward that may be the last of a step which a gradient scaler skips: at the next forward pass, where that is known, the program's
+    variables are those of the next step. What belongs to the optimizer is left out, since it does not step, and gradients are still scaled."""
+    number, epoch, found, _ = _gather(sys._getframe(1), number, None, 0, 0)
+    plain = []
+    for each, value, place in found:
+        copied = _copy(value)
+        plain.append((each, copied or _values.number_of(value, type(value))[0] if type(value) not in (int, str) else value, place))
+    _kept[:] = [(number, epoch, plain)]
+
+
+def skipped():
+    """The step of the last keep() was skipped."""
+    _collect()
+    while _kept:
+        _log_all(*_kept.pop())
+
+
+def _gather(top, number, optimizer, samples, seconds):
+    """optimizer: None: it has not stepped."""
+    frames, found, missing = {}, [], []
+    told = _frameworks.look(top, optimizer is not None) if _expressions else {}
     for each in list(_expressions):
+        if optimizer is None and not each.function and each.text not in _frameworks.NAMES_BEFORE:
+            continue
         try:
-            found.append((each,) + _evaluate(each, frames, optimizer, samples, seconds, told))
+            found.append((each,) + _evaluate(each, top, frames, optimizer, samples, seconds, told))
         except Exception as error:
             if is_of_program(error):
                 raise
             missing.append((each, _why(each, error)))
     number = _own("step", found, frames, _own("global_step", found, frames, told.get("step", number)))
-    epoch = _own("epoch", found, frames, told.get("epoch"))
+    return number, _own("epoch", found, frames, told.get("epoch")), found, missing
+
+
+def _log_all(number, epoch, found):
+    values = {}
     for each, value, place in found:
         _take(number, each, value, place, values)
-    for each, why in missing:
-        _miss(number, each, why)
     if values:
         values.update({"step": number} if epoch is None else {"step": number, "epoch": epoch})
         _probing.log(**values)
@@ -110,11 +142,11 @@ def _own(name, found, frames, otherwise):
     return next((value for value in values if type(value) is int), otherwise)
 
 
-def _evaluate(each, frames, optimizer, samples, seconds, told):
+def _evaluate(each, top, frames, optimizer, samples, seconds, told):
     if not each.function:
         return _known(each.text, optimizer, samples, seconds, told), (None, None, None)
     if each.function not in frames:
-        frame = sys._getframe(2)
+        frame = top
         for _ in range(FRAMES_MAX):
             if frame is None or frame.f_code.co_name == each.function:
                 break
@@ -235,26 +267,39 @@ def _unseen():
     return (torch, cuda, guards) if torch and cuda and None not in guards else None
 
 
+class Copy:
+    """A number on its way from a GPU."""
+
+    def __init__(self, host, event):
+        self.host, self.event = host, event
+
+
 def _copy_later(number, each, value, place):
-    """Begins to copy a single number of a plain tensor on a GPU. False: it is none, or no copy may be made now."""
+    copied = value if type(value) is Copy else _copy(value)
+    if copied is not None:
+        _pending.append((number, each, copied.host, copied.event, place))
+    return copied is not None
+
+
+def _copy(value):
+    """Begins to copy a single number of a plain tensor on a GPU. None: it is none, or no copy may be made now."""
     kind = type(value)
     if kind is not _values.known("torch", "Tensor") and kind is not _values.known("torch.nn.parameter", "Parameter"):
-        return False
+        return None
     told, known = _values.tensor(value), _unseen()
     if told is None or told.shape is None or not told.device.startswith("cuda") or known is None or len(_pending) >= PENDING_MAX:
-        return False
+        return None
     torch, cuda, guards = known
     if [size for size in told.shape if size != 1]:
-        return False
+        return None
     with guards[0](), guards[1]():
         if cuda.is_current_stream_capturing():
-            return False
+            return None
         host = torch.empty(tuple(told.shape), dtype=value.dtype, pin_memory=True)
         host.copy_(value.detach(), non_blocking=True)
         event = cuda.Event()
         event.record()
-    _pending.append((number, each, host, event, place))
-    return True
+    return Copy(host, event)
 
 
 def _collect():

@@ -80,3 +80,46 @@ def test_each_step_of_a_training_is_logged_as_the_training_counts_it(code, varia
         nan = [step for _, step, loss in said if loss != loss]
         assert nan == [60]
         assert [row["step"] for row in jobs.rows(job, "SELECT step FROM python.alerts WHERE kind = 'nan'")] == nan
+
+
+SCALED = """
+import json, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu")
+stepped = []
+optimizer.register_step_post_hook(lambda *_: stepped.append(1))
+def train():
+    for epoch in range(1, 4):
+        for step in range(30 * epoch, 30 * epoch + 30):
+            x = torch.randn(8, 4)
+            for part in range(%d):
+                loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
+                if step in (59, 70, 71, 72):
+                    loss = loss * float("nan")
+                scaler.scale(loss).backward()
+            before = len(stepped)
+            scaler.step(optimizer); scaler.update(); optimizer.zero_grad()
+            print("said", json.dumps([epoch, step, repr(loss.item())]), flush=True)
+            if len(stepped) == before:
+                print("left out", step, flush=True)
+train()
+print("ready", flush=True)
+import time
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_step_that_a_gradient_scaler_leaves_out_is_logged(parts):
+    with trained(SCALED % parts, "PROBING_TORCH_PROFILING", "on,exprs=loss,lr,grad_norm,part@train") as (job, said):
+        out = [int(line.split()[2]) for line in job.output.splitlines() if line.startswith("left out")]
+        assert len(said) == 90 and out == [59, 70, 71, 72]
+        rows = jobs.rows(job, "SELECT epoch, step, loss, lr, grad_norm, part FROM training_logs ORDER BY timestamp")
+        assert same([(row["epoch"], row["step"], float(row["loss"])) for row in rows], said)
+        assert {row["part"] for row in rows} == {parts - 1}
+        assert [row["step"] for row in rows if row["lr"] is None] == out, "nothing has stepped"
+        assert [row["step"] for row in rows if row["grad_norm"] is None] == out
+        assert [row["step"] for row in jobs.rows(job, "SELECT step FROM python.alerts WHERE kind = 'nan' ORDER BY "
+                                                      "timestamp")] == [59, 70]

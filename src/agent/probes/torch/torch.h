@@ -267,6 +267,10 @@ void pb_torch_at_step(const struct pb_python *py, int counted);
 void pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted);
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took);
+/* A step that a gradient scaler may skip: what it has is kept after its last backward, and logged when it
+ * turns out to be skipped. */
+void pb_torch_track_keep(const struct pb_python *py, int64_t step);
+void pb_torch_track_skipped(const struct pb_python *py);
 
 /* torch_gpu.c: with the GIL. forget: in a child of fork. begin returns a new reference, NULL if there is no
  * GPU to time; end takes it over. begin, end and collect may run torch code. is_in_use: whether the program

@@ -103,7 +103,7 @@ static void begin_step(int64_t now, int64_t step)
         pb_torch_backward_begin();
 }
 
-/* In a scaled training: another forward begins after the usual number of backwards. */
+/* In a scaled training: it was skipped if another forward begins now, after the usual number of backwards. */
 static int step_was_skipped(void)
 {
     return s.scaled && s.begun && s.as_before >= SAME_STEPS && s.now.micro_batches == s.accumulated &&
@@ -290,8 +290,13 @@ void pb_torch_forward_begins(const struct pb_python *py, pb_pyobject *module, pb
         s.tokens = call->tokens;
         return;
     }
-    if (step_was_skipped())
+    if (step_was_skipped()) {
+        uint32_t run = pb_torch_run();
         end_step(call->tid, now, 1);
+        pb_torch_track_skipped(py);
+        if (run != pb_torch_run())
+            return;
+    }
     end_by_backward(call->tid, now);
     if (pb_torch_is_eval(py, module)) {
         begin_evaluation(py, args, keywords, call);
@@ -431,6 +436,8 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
     }
     write_phase(PB_TORCH_BACKWARD, pb_torch_name_of_backward(), has_memory && result ? &memory : NULL, begun,
                 took);
+    if (result && is_ours(tid) && run == pb_torch_run() && step_was_skipped())
+        pb_torch_track_keep(py, s.now.step + s.unseen);
     return result;
 }
 

@@ -78,26 +78,59 @@ void pb_torch_track_forget(void)
     tracked = taken_version = 0;
 }
 
+/* Calls a function of _track.py; the arguments' references are taken over, and one that is NULL leaves the
+ * call out. */
+static void call_track(const struct pb_python *py, const char *name, pb_pyobject *const *args, unsigned nargs)
+{
+    pb_pyobject *held = module; /* a stop in another thread, while Python runs, drops it */
+    py->incref(held);
+    pb_pyobject *function = py->get_attr(held, name), *done = NULL, *a[4] = {0};
+    int whole = function != NULL;
+
+    for (unsigned i = 0; i < nargs; i++) {
+        a[i] = args[i];
+        whole &= a[i] != NULL;
+    }
+    if (whole)
+        done = py->call(function, a[0], a[1], a[2], a[3], (void *)NULL);
+    pb_pyobject *all[] = {function, a[0], a[1], a[2], a[3], done, held};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i])
+            py->decref(all[i]);
+    pb_raise_handlers_later(py);
+}
+
+/* The program's own number of the step, where it tells. */
+static pb_pyobject *number_of(const struct pb_python *py, int64_t step)
+{
+    int64_t own = pb_span_step();
+
+    return py->int64_from(own == INT64_MIN ? step : own);
+}
+
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took)
 {
     if (!tracked || !module)
         return;
-    pb_pyobject *held = module; /* a stop in another thread, while Python runs, drops it */
-    py->incref(held);
-    pb_pyobject *function = py->get_attr(held, "step");
-    /* The program's own, where it tells. */
-    int64_t own = pb_span_step();
-    pb_pyobject *number = py->int64_from(own == INT64_MIN ? step : own), *many = py->int64_from(samples);
-    pb_pyobject *seconds = py->float_from((double)took / 1e9);
-    pb_pyobject *done = function && number && many && seconds
-                            ? py->call(function, number, optimizer, many, seconds, (void *)NULL)
-                            : NULL;
-    pb_pyobject *all[] = {function, number, many, seconds, done, held};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (all[i])
-            py->decref(all[i]);
-    pb_raise_handlers_later(py);
+    py->incref(optimizer);
+    pb_pyobject *args[] = {number_of(py, step), optimizer, py->int64_from(samples),
+                           py->float_from((double)took / 1e9)};
+    call_track(py, "step", args, 4);
+}
+
+void pb_torch_track_keep(const struct pb_python *py, int64_t step)
+{
+    if (!tracked || !module)
+        return;
+    pb_pyobject *args[] = {number_of(py, step)};
+    call_track(py, "keep", args, 1);
+}
+
+void pb_torch_track_skipped(const struct pb_python *py)
+{
+    if (tracked && module)
+        call_track(py, "skipped", NULL, 0);
 }
 
 /* --- what is called at the end of each step, for as long as it likes (_profile.py) -------------------- */
