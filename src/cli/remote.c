@@ -9,7 +9,7 @@
 #include "base/replace.h"
 #include "cli/cli.h"
 #include "cli/profile/profile_run.h"
-#include "cluster/own_service.h"
+#include "cluster/link/own_service.h"
 #include "control/relay.h"
 #include "print/outlet.h"
 

@@ -2,7 +2,7 @@
  * this program links libc only. */
 #pragma once
 
-#include "cluster/own_service.h"
+#include "cluster/link/own_service.h"
 
 #include <stddef.h>
 

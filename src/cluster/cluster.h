@@ -96,7 +96,7 @@ const struct pb_cluster_rank *pb_cluster_find_rank(const struct pb_cluster *c, i
 /* -1: none. */
 ssize_t pb_cluster_find_node(const struct pb_cluster *c, const char *name);
 
-/* --- kept.c: the file --- */
+/* --- cluster_file.c: the file --- */
 /* Any bytes at all: -EBADMSG. */
 int pb_cluster_parse(const char *text, size_t n, struct pb_cluster *ret, struct pb_err *err);
 /* The text of the file, on the heap. */

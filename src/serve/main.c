@@ -10,7 +10,7 @@
 #include "base/null.h"
 #include "base/process.h"
 #include "base/program.h"
-#include "cluster/own_service.h"
+#include "cluster/link/own_service.h"
 #include "engine/caller/broker.h"
 #include "print/outlet.h"
 #include "serve/autorecord.h"

@@ -1,7 +1,7 @@
 /* What a node of a cluster sends, what listens where a service should, a question, and the file of a cluster:
  * any bytes at all, in pieces of any size. Refused, or as the contract has it; never more kept than
  * allowed. */
-#include "cluster/link.h"
+#include "cluster/link/link.h"
 #include "cluster/select.h"
 
 #include <stdlib.h>

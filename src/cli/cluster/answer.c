@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
-#include "cluster/clock.h"
+#include "cluster/questions/clock.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "ask/ask.h"
+#include "cluster/link/wire.h"
 #include "cluster/members.h"
-#include "cluster/wire.h"
 
 struct pb_call;
 

@@ -12,7 +12,7 @@
 #include "base/time.h"
 #include "cli/cluster/answer.h"
 #include "cli/serve_program.h"
-#include "cluster/run_program.h"
+#include "cluster/link/run_program.h"
 #include "control/identity.h"
 
 #include <arpa/inet.h>

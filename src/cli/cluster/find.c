@@ -5,8 +5,8 @@
 #include "base/host_port.h"
 #include "base/procfs.h"
 #include "cli/cluster/job.h"
+#include "cluster/link/run_program.h"
 #include "cluster/members.h"
-#include "cluster/run_program.h"
 #include "cluster/select.h"
 #include "remote/named.h"
 

@@ -2,7 +2,7 @@
 #include "base/process.h"
 #include "base/time.h"
 #include "cli/cluster/job.h"
-#include "cluster/clock.h"
+#include "cluster/questions/clock.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

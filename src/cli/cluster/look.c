@@ -3,8 +3,8 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cluster/job.h"
-#include "cluster/clock.h"
-#include "cluster/link.h"
+#include "cluster/link/link.h"
+#include "cluster/questions/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

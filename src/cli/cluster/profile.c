@@ -1,5 +1,5 @@
 /* profile: flamegraph and top over the ranks of a cluster; see job.h. */
-#include "cluster/profile.h"
+#include "cluster/questions/profile.h"
 #include "cli/values.h"
 
 #include "base/cleanup.h"
@@ -9,7 +9,7 @@
 #include "cli/print/rows.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/profile_screen.h"
-#include "cluster/clock.h"
+#include "cluster/questions/clock.h"
 #include "profile/write.h"
 
 #include <errno.h>

@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/host_port.h"
 #include "cli/cluster/job.h"
-#include "cluster/clock.h"
-#include "cluster/link.h"
+#include "cluster/link/link.h"
+#include "cluster/questions/clock.h"
 #include "print/outlet.h"
 
 #include <arpa/inet.h>

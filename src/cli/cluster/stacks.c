@@ -11,7 +11,7 @@
 #include "cli/cluster/job.h"
 #include "cli/print/stacks_print.h"
 #include "cli/values.h"
-#include "cluster/link.h"
+#include "cluster/link/link.h"
 #include "print/outlet.h"
 
 #include <errno.h>

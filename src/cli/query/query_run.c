@@ -10,7 +10,7 @@
 #include "cli/profile/profile_screen.h"
 #include "cli/query/query_progress.h"
 #include "cli/stop.h"
-#include "cluster/query.h"
+#include "cluster/questions/query.h"
 
 #include <errno.h>
 #include <inttypes.h>

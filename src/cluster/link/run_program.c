@@ -1,10 +1,10 @@
 /* run_program: see run_program.h. */
-#include "cluster/run_program.h"
+#include "cluster/link/run_program.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/link.h"
+#include "cluster/link/link.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
  * a socket with HTTP on it. ask.c has the loop. */
 #pragma once
 
-#include "cluster/ask.h"
+#include "cluster/link/ask.h"
 
 #include <sys/types.h>
 

@@ -2,7 +2,7 @@
  * launcher. ask_parts.c asks the parts of a cluster at once; ask.c is one of them. */
 #pragma once
 
-#include "cluster/link.h"
+#include "cluster/link/link.h"
 
 struct pb_ask_part;
 

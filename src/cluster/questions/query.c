@@ -1,11 +1,11 @@
 /* query: see query.h. */
-#include "cluster/query.h"
+#include "cluster/questions/query.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/clock.h"
-#include "cluster/query_tables.h"
+#include "cluster/questions/clock.h"
+#include "cluster/questions/query_tables.h"
 #include "engine/shared/sent.h"
 
 #include <errno.h>

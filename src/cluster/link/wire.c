@@ -1,9 +1,9 @@
 /* wire: the question, and the answering end; see wire.h. The asking end is wire_reader.c. */
-#include "cluster/wire.h"
+#include "cluster/link/wire.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "cluster/base64.h"
+#include "cluster/link/base64.h"
 #include "cluster/select.h"
 #include "control/relay.h"
 

@@ -1,5 +1,5 @@
 /* base64: see base64.h. */
-#include "cluster/base64.h"
+#include "cluster/link/base64.h"
 
 #include <stdint.h>
 

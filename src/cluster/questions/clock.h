@@ -5,7 +5,7 @@
  * Of eight exchanges over one link the one with the shortest way counts. */
 #pragma once
 
-#include "cluster/ask.h"
+#include "cluster/link/ask.h"
 
 enum { PB_CLOCK_EXCHANGES = 8 };
 

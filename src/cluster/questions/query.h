@@ -6,7 +6,7 @@
  * own node only. */
 #pragma once
 
-#include "cluster/ask.h"
+#include "cluster/link/ask.h"
 #include "engine/caller/broker.h"
 
 struct pb_cluster_query;

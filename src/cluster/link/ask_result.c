@@ -1,5 +1,5 @@
 /* ask_result: what came of each node; see ask.h. */
-#include "cluster/ask.h"
+#include "cluster/link/ask.h"
 
 #include <stdlib.h>
 

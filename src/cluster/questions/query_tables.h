@@ -2,7 +2,7 @@
  * cluster.clocks. */
 #pragma once
 
-#include "cluster/ask.h"
+#include "cluster/link/ask.h"
 
 /* The statement whose rows the table is, on the heap; NULL: out of memory. */
 char *pb_cluster_nodes_select(const struct pb_cluster *c, const struct pb_cluster_result *r);

@@ -5,8 +5,8 @@
  * is the answer. Memory is limited for each answer and for all buffered answers together. */
 #pragma once
 
+#include "cluster/link/wire.h"
 #include "cluster/select.h"
-#include "cluster/wire.h"
 
 enum pb_node_state {
     PB_NODE_NOT_ASKED, /* not selected */

@@ -5,7 +5,7 @@
  * socket in its folder, whose other end the kernel names. */
 #pragma once
 
-#include "cluster/token.h"
+#include "cluster/link/token.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>

@@ -2,12 +2,12 @@
  *
  * Nodes with a service are asked through it, the others through the launcher, at the same time. A node whose
  * service is not there any more is asked through the launcher a moment later. */
-#include "cluster/ask_part.h"
+#include "cluster/link/ask_part.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/own_service.h"
+#include "cluster/link/own_service.h"
 
 #include <errno.h>
 #include <poll.h>

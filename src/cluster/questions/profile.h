@@ -2,7 +2,7 @@
  * (profile/stream.h), which is read here as untrusted input. */
 #pragma once
 
-#include "cluster/ask.h"
+#include "cluster/link/ask.h"
 #include "profile/sink.h"
 
 struct pb_cluster_profile_request {

@@ -1,11 +1,11 @@
 /* ask: one part of a question: its links, and what comes over them; see ask_part.h. */
 #include "base/text.h"
-#include "cluster/ask_part.h"
+#include "cluster/link/ask_part.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/own_service.h"
+#include "cluster/link/own_service.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
  * there with the user's own rights, which reads questions from its standard input until that ends. */
 #include "base/null.h"
 #include "base/process.h"
-#include "cluster/link.h"
+#include "cluster/link/link.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"

@@ -1,10 +1,10 @@
 /* profile: see profile.h. */
-#include "cluster/profile.h"
+#include "cluster/questions/profile.h"
 
 #include "ask/targets.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "cluster/clock.h"
+#include "cluster/questions/clock.h"
 #include "profile/stream.h"
 
 #include <errno.h>

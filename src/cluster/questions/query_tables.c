@@ -1,5 +1,5 @@
 /* query_tables: see query_tables.h. */
-#include "cluster/query_tables.h"
+#include "cluster/questions/query_tables.h"
 
 #include "engine/shared/text.h"
 

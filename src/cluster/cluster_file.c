@@ -1,4 +1,4 @@
-/* kept: the file of a cluster; see cluster.h.
+/* cluster_file: the file of a cluster; see cluster.h.
  *
  *   probing-cluster 1
  *   name NAME / way WAY / job TEXT / match TEXT / launcher TEXT / program TEXT / token-file TEXT /

@@ -1,5 +1,5 @@
 /* token: see token.h. */
-#include "cluster/token.h"
+#include "cluster/link/token.h"
 
 #include "base/err.h"
 

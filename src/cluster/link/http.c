@@ -1,8 +1,8 @@
 /* http: a question to a service, as one request; see link.h. What answers may be anything that listens there.
  */
 #include "base/host_port.h"
-#include "cluster/link.h"
-#include "cluster/own_service.h"
+#include "cluster/link/link.h"
+#include "cluster/link/own_service.h"
 
 #include <errno.h>
 #include <netdb.h>

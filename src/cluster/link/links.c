@@ -1,5 +1,5 @@
 /* links: links that stay open after their answer, for the next question; see ask.h and link.h. */
-#include "cluster/link.h"
+#include "cluster/link/link.h"
 
 #include "base/cleanup.h"
 

@@ -1,9 +1,9 @@
 /* wire_reader: the asking end of an answer; see wire.h. Takes any bytes at all. */
 #include "base/text.h"
 #include "base/vector.h"
-#include "cluster/wire.h"
+#include "cluster/link/wire.h"
 
-#include "cluster/base64.h"
+#include "cluster/link/base64.h"
 #include "control/relay.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* own_service: see own_service.h. */
-#include "cluster/own_service.h"
+#include "cluster/link/own_service.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"

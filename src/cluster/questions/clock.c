@@ -1,10 +1,10 @@
 /* clock: the asking end; see clock.h. The node's is clock_answer.c. */
-#include "cluster/clock.h"
+#include "cluster/questions/clock.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/link.h"
+#include "cluster/link/link.h"
 
 #include <errno.h>
 #include <inttypes.h>
