@@ -138,12 +138,12 @@ static void end_link(struct pb_ask_part *a, struct link *l)
 /* The link stays for the next question, and is not this one's any more. */
 static void keep_link(struct pb_ask_part *a, struct link *l, ssize_t node)
 {
-    const struct pb_kept_link kept = {l->pid, l->out, l->errors, l->http};
+    const struct pb_idle_link idle = {l->pid, l->out, l->errors, l->http};
 
     epoll_ctl(a->epoll, EPOLL_CTL_DEL, l->out, NULL);
     if (l->errors >= 0)
         epoll_ctl(a->epoll, EPOLL_CTL_DEL, l->errors, NULL);
-    pb_links_put(a->q->links, node, &kept);
+    pb_links_put(a->q->links, node, &idle);
     l->pid = 0;
     l->out = l->errors = -1;
 }
@@ -474,13 +474,13 @@ static void write_link(struct pb_ask_part *a, struct link *l)
 /* Gives the link the question. The link is an idle one from an earlier question, or a new one. */
 static int open_link(struct pb_ask_part *a, struct link *l, ssize_t node, struct pb_err *err)
 {
-    struct pb_kept_link kept;
+    struct pb_idle_link idle;
     struct pb_launched launched;
     int r = 0;
 
     if (pb_way_is_socket(a->plan.c->way)) {
         r = pb_link_request(&a->plan, (size_t)node, &l->request, &l->length);
-    } else if (!pb_link_is_told_by_environment(&a->plan)) {
+    } else if (!pb_link_asks_by_environment(&a->plan)) {
         l->request = strdup(a->plan.question);
         l->length = a->plan.length;
         r = l->request ? 0 : -ENOMEM;
@@ -488,10 +488,10 @@ static int open_link(struct pb_ask_part *a, struct link *l, ssize_t node, struct
     l->sent_ns = pb_wall_ns();
     if (r < 0) {
         return pb_fail(err, r, "out of memory");
-    } else if (a->plan.keep && pb_links_take(a->q->links, node, &kept)) {
-        l->pid = kept.pid;
-        l->out = kept.out;
-        l->errors = kept.errors;
+    } else if (a->plan.keep && pb_links_take(a->q->links, node, &idle)) {
+        l->pid = idle.pid;
+        l->out = idle.out;
+        l->errors = idle.errors;
         l->connected = l->reused = true;
     } else if (pb_way_is_socket(a->plan.c->way)) {
         r = pb_link_connect(a->plan.c->nodes[node].address, &l->out);

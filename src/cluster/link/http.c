@@ -50,9 +50,9 @@ int pb_link_connect(const char *address, int *ret_fd)
 
 int pb_link_request(const struct pb_link_plan *plan, size_t node, char **ret, size_t *ret_length)
 {
-    const char *kept = plan->c->nodes[node].token;
-    bool own = plan->own_token[0] && strcmp(kept, plan->own_token) == 0; /* token.h: never sent */
-    const char *token = kept[0] && !own ? kept : plan->token;
+    const char *saved = plan->c->nodes[node].token;
+    bool own = plan->own_token[0] && strcmp(saved, plan->own_token) == 0; /* token.h: never sent */
+    const char *token = saved[0] && !own ? saved : plan->token;
     char *text;
 
     /* Host: a unix socket has no other name, and every service answers to this one. */

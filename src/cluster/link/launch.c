@@ -259,7 +259,7 @@ int pb_launch_words(const char *const *words, char *const *environment, struct p
     return 0;
 }
 
-bool pb_link_is_told_by_environment(const struct pb_link_plan *plan)
+bool pb_link_asks_by_environment(const struct pb_link_plan *plan)
 {
     return plan->c->way == PB_WAY_SLURM && !plan->keep;
 }
@@ -270,7 +270,7 @@ static int launch_line(const struct pb_link_plan *plan, const struct launch_line
     _cleanup_free_ char *variable = NULL;
     _cleanup_free_ char **environment = NULL;
 
-    if (!pb_link_is_told_by_environment(plan))
+    if (!pb_link_asks_by_environment(plan))
         return pb_launch_words(l->words, NULL, ret);
     if (asprintf(&variable, PB_WIRE_VARIABLE "=%s", plan->question) < 0)
         return -ENOMEM;

@@ -32,7 +32,7 @@ int pb_link_hold(const struct pb_link_plan *plan, int errors, struct pb_err *err
 /* Whether the way's launcher ends what is left on a node when its question is answered. */
 bool pb_way_must_hold(enum pb_cluster_way way);
 /* Whether the launcher takes the question by its environment; else it is sent to its standard input. */
-bool pb_link_is_told_by_environment(const struct pb_link_plan *plan);
+bool pb_link_asks_by_environment(const struct pb_link_plan *plan);
 /* Any command line, which ends with NULL; environment NULL: this process's. */
 int pb_launch_words(const char *const *words, char *const *environment, struct pb_launched *ret);
 /* Waits for it: its exit status, 128 + n for a signal. When the patience is used up (it is counted down, for
@@ -66,16 +66,16 @@ int pb_http_take(struct pb_http_in *h, const char *bytes, size_t n,
                  int (*body)(void *arg, const char *bytes, size_t n), void *arg);
 
 /* --- links.c: links that stay for the next question (ask.h) --- */
-struct pb_kept_link {
+struct pb_idle_link {
     pid_t pid; /* 0: a socket of a service */
     int out, errors;
     struct pb_http_in http; /* of its last answer: the end of that may still come */
 };
 /* node -1: the one of all nodes. False: there is none that can be used. */
-bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_kept_link *ret);
+bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_idle_link *ret);
 /* Whether an idle launcher child exists for that node. */
 bool pb_links_has_child(const struct pb_links *l, size_t node);
-void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_kept_link *kept);
+void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_idle_link *idle);
 
 struct rlimit;
 /* Allows more descriptors, three a node at most, and returns for how many nodes at once; the caller gives the

@@ -14,12 +14,12 @@ enum { OPEN_MAX_ = 4096 };
 
 struct pb_links {
     size_t nnodes;
-    struct pb_kept_link *at[]; /* one a node, then the one of all nodes; NULL: none */
+    struct pb_idle_link *at[]; /* one a node, then the one of all nodes; NULL: none */
 };
 
 int pb_links_new(const struct pb_cluster *c, struct pb_links **ret)
 {
-    struct pb_links *l = calloc(1, sizeof(*l) + (c->nnodes + 1) * sizeof(struct pb_kept_link *));
+    struct pb_links *l = calloc(1, sizeof(*l) + (c->nnodes + 1) * sizeof(struct pb_idle_link *));
 
     if (!l)
         return -ENOMEM;
@@ -28,12 +28,12 @@ int pb_links_new(const struct pb_cluster *c, struct pb_links **ret)
     return 0;
 }
 
-static struct pb_kept_link **find_place(struct pb_links *l, ssize_t node)
+static struct pb_idle_link **find_place(struct pb_links *l, ssize_t node)
 {
     return &l->at[node < 0 ? l->nnodes : (size_t)node];
 }
 
-static void close_link(const struct pb_kept_link *k)
+static void close_link(const struct pb_idle_link *k)
 {
     close(k->out);
     if (k->errors >= 0)
@@ -65,7 +65,7 @@ static int ignore_body(void *arg, const char *bytes, size_t n)
 }
 
 /* What is left of a service's last answer is read now: the end of its last chunk. */
-static bool has_ended(struct pb_kept_link *k)
+static bool has_ended(struct pb_idle_link *k)
 {
     char bytes[4096];
 
@@ -77,10 +77,10 @@ static bool has_ended(struct pb_kept_link *k)
     return true;
 }
 
-bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_kept_link *ret)
+bool pb_links_take(struct pb_links *l, ssize_t node, struct pb_idle_link *ret)
 {
-    struct pb_kept_link **place = find_place(l, node);
-    _cleanup_free_ struct pb_kept_link *k = pb_take_ptr(*place);
+    struct pb_idle_link **place = find_place(l, node);
+    _cleanup_free_ struct pb_idle_link *k = pb_take_ptr(*place);
 
     if (!k)
         return false;
@@ -97,15 +97,15 @@ bool pb_links_has_child(const struct pb_links *l, size_t node)
     return l->at[node] && l->at[node]->pid;
 }
 
-void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_kept_link *kept)
+void pb_links_put(struct pb_links *l, ssize_t node, const struct pb_idle_link *idle)
 {
-    struct pb_kept_link **place = find_place(l, node);
+    struct pb_idle_link **place = find_place(l, node);
 
     *place = malloc(sizeof(**place));
     if (*place)
-        **place = *kept;
+        **place = *idle;
     else
-        close_link(kept);
+        close_link(idle);
 }
 
 size_t pb_links_raise_limit(struct rlimit *ret_before)

@@ -217,14 +217,14 @@ static void put_bytes(struct pb_answer_writer *w, const void *bytes, size_t n)
         return;
     }
     while (n && !w->failed) {
-        memcpy(piece, w->kept, w->nkept);
-        size_t take = n < PIECE - w->nkept ? n : PIECE - w->nkept;
-        memcpy(piece + w->nkept, at, take);
-        size_t have = w->nkept + take, whole = have / 3 * 3;
+        memcpy(piece, w->partial, w->npartial);
+        size_t take = n < PIECE - w->npartial ? n : PIECE - w->npartial;
+        memcpy(piece + w->npartial, at, take);
+        size_t have = w->npartial + take, whole = have / 3 * 3;
         pb_base64_encode(piece, whole, text);
         put_plain(w, text, PB_BASE64_SIZE(whole));
-        w->nkept = have - whole;
-        memcpy(w->kept, piece + whole, w->nkept);
+        w->npartial = have - whole;
+        memcpy(w->partial, piece + whole, w->npartial);
         at += take;
         n -= take;
     }
@@ -281,11 +281,11 @@ int pb_answer_end(struct pb_answer_writer *w, int status, const char *sentence)
     size_t length = (size_t)n < sizeof(text) - 2 ? (size_t)n + 1 : sizeof(text) - 1;
     put_answer(w, PB_RELAY_END, text, length);
     if (w->text) {
-        pb_base64_encode(w->kept, w->nkept, last);
-        size_t rest = PB_BASE64_SIZE(w->nkept);
+        pb_base64_encode(w->partial, w->npartial, last);
+        size_t rest = PB_BASE64_SIZE(w->npartial);
         last[rest] = '\n';
         put_plain(w, last, rest + 1);
-        w->nkept = 0;
+        w->npartial = 0;
     }
     pb_answer_flush(w);
     return w->failed;

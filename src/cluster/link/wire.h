@@ -11,7 +11,7 @@
  * not 0. An answer goes as bytes, or (srun cuts and mixes lines) as base64 without a newline.
  *
  * What came is never trusted: a reader takes any bytes (tests/fuzz/cluster_wire.c), keeps no more than it
- * was told to, and names what is wrong. */
+ * is allowed to, and names what is wrong. */
 #pragma once
 
 #include "cluster/cluster.h"
@@ -51,8 +51,8 @@ struct pb_answer_writer {
     int fd;    /* -1: nothing is written, a small answer stays in waiting */
     bool text; /* base64 */
     int failed;
-    unsigned char kept[3]; /* of base64: what makes no group of three yet */
-    size_t nkept;
+    unsigned char partial[3]; /* of base64: what makes no group of three yet */
+    size_t npartial;
     char waiting[4096]; /* small frames go together */
     size_t nwaiting;
 };

@@ -46,7 +46,7 @@ struct pb_cluster_query {
     struct node_rows *nodes; /* one for each of the cluster */
     struct pb_cluster_result result;
     char *notes[MAX_NOTES];
-    unsigned nnotes, told;
+    unsigned nnotes, given;
     struct pb_sql_sent *sent;
     struct pb_sql_table node_tables[MAX_TABLES], own[OWN_TABLES];
     struct pb_sql_node_rows node_rows;
@@ -158,11 +158,12 @@ static int take_ranks(const struct pb_cluster *c, const struct pb_node_answer *a
     if (!n->ranks)
         return -ENOMEM;
     for (size_t i = 0; i < answer->nranks; i++) {
-        const struct pb_cluster_rank *said = &answer->ranks[i].rank,
-                                     *kept = pb_cluster_find_rank(c, said->rank);
+        const struct pb_cluster_rank *answered = &answer->ranks[i].rank,
+                                     *saved = pb_cluster_find_rank(c, answered->rank);
         char text[PB_ROLES_TEXT];
-        pb_roles_format(said->roles.n || !kept ? &said->roles : &kept->roles, text);
-        n->ranks[n->nranks] = (struct pb_sql_rank){.rank = said->rank, .role = text[0] ? strdup(text) : NULL};
+        pb_roles_format(answered->roles.n || !saved ? &answered->roles : &saved->roles, text);
+        n->ranks[n->nranks] =
+            (struct pb_sql_rank){.rank = answered->rank, .role = text[0] ? strdup(text) : NULL};
         n->nranks++;
     }
     return 0;
@@ -341,7 +342,7 @@ static void clear_round(struct pb_cluster_query *q)
         release_rows(&q->nodes[i]);
     for (unsigned i = 0; i < q->nnotes; i++)
         free(q->notes[i]);
-    q->nnotes = q->told = 0;
+    q->nnotes = q->given = 0;
     free(q->sent);
     q->sent = NULL;
     free(q->root);
@@ -409,8 +410,8 @@ int pb_cluster_query_open(const struct pb_cluster *c, const struct pb_cluster_qu
 
 int pb_cluster_query_next(struct pb_cluster_query *q, struct pb_sql_event *ret, struct pb_err *err)
 {
-    if (q->told < q->nnotes) {
-        *ret = (struct pb_sql_event){.kind = PB_SQL_EVENT_NOTE, .text = q->notes[q->told++]};
+    if (q->given < q->nnotes) {
+        *ret = (struct pb_sql_event){.kind = PB_SQL_EVENT_NOTE, .text = q->notes[q->given++]};
         return 1;
     }
     int r = pb_sql_next(q->sql, ret, err);
