@@ -29,7 +29,7 @@ class Errand:
         self.state, self.lock, self.interrupted = WAITS, allocate_lock(), False
         self.send, self.queue, self.queued = request.send, [], 0
         self.outcome = None
-        self.guard = _signals.Guard()
+        self.guard = _signals.Guard(runner=Errand.begin)
 
     # --- in the thread of the program; neither raises
 

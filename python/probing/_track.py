@@ -174,6 +174,7 @@ def _evaluate_code(each, frame, names):
             with _values.known("torch._C", "DisableTorchFunction")():
                 value = eval(each.code, frame.f_globals, names)
         except BaseException as error:
+            guard.typed = False  # first: what follows runs code of ours, which no handler may interrupt
             failed = _why(each, error)
     if guard.error is not None:
         raise guard.error

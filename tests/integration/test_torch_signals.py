@@ -14,6 +14,7 @@ random.seed(1)
 torch.set_num_threads(1)
 found = {"inside": 0, "swallowed": 0, "twice": 0, "frames": [], "grad": 0, "handlers": 0, "steps": 0}
 raised = 0
+lasts = 0.01
 inside = []
 def alarm(number, frame):
     global raised, inside
@@ -36,11 +37,14 @@ for each in params: each.grad = torch.ones(2)
 optimizer = torch.optim.SGD(params, lr=0.0)
 meter = Meter()
 def train():
+    global lasts
     loss = torch.ones(())
     before, error = raised, None
     try:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.01))
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, lasts))
+        begin = time.monotonic()
         optimizer.step()
+        lasts = time.monotonic() - begin  # with our hooks: the signal comes in one of the next step's
         while raised == before: time.sleep(0.0005)
         time.sleep(0.0005)
         found["swallowed"] += 1
@@ -60,7 +64,7 @@ kind = KIND
 optimizer.step()
 print("ready", flush=True)
 until = time.monotonic() + 40
-while found["inside"] < 8 and time.monotonic() < until: train()
+while found["inside"] < 2000 and time.monotonic() < until: train()
 optimizer.step()
 print("END", json.dumps(found), flush=True)
 time.sleep(100)
