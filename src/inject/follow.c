@@ -178,7 +178,6 @@ static int check_time(struct watch *w, struct pb_err *err)
 static int wait_for_answer(struct watch *w, struct pb_err *err)
 {
     struct pb_load *l = w->l;
-    pid_t pid = l->target.info.pid;
     /* No deadline here: check_time decides, depending on the step. */
     struct pb_retry again = pb_retry_until(0, PAUSE_FIRST, PAUSE_LAST);
     uint64_t answer = l->memory + PB_STUB_CODE + PB_STUB_ARGUMENTS;
@@ -186,12 +185,11 @@ static int wait_for_answer(struct watch *w, struct pb_err *err)
     for (;;) {
         handle_event(w, LOADER);
         handle_event(w, CALLER);
-        int r = pb_mem_read(pid, answer, &l->answer, sizeof(l->answer));
+        int r = pb_mem_read(l->target.info.pid, answer, &l->answer, sizeof(l->answer));
         if (l->crashed && r < 0) /* the caller thread was set to its end, and has unmapped it */
             return 0;
         if (r < 0)
-            return pb_fail(err, pb_image_check(l->target.image, pid) == -ESTALE ? -ESTALE : -ESRCH,
-                           "process %d ended while the agent was loaded", pid);
+            return pb_load_lost(l, r, err);
         if (l->answer.state == PB_STUB_DONE)
             return 0;
         if (l->answer.state == PB_STUB_READY && !w->provided) {

@@ -113,7 +113,8 @@ static bool is_starting_program(pid_t pid, const struct pb_image *image, int fai
            (young && (failure == -ESRCH || r == -ESRCH) && is_in_exec(pid));
 }
 
-/* Tries again when the process execs meanwhile (a shell's child that starts its program). */
+/* Tries again when the process execs meanwhile (a shell's child that starts its program), and when this tool
+ * got no CPU for so long that our threads in the process stopped waiting for it. */
 static int inject_with_retry(const struct pb_inject_request *req, struct pb_inject_result *ret,
                              struct pb_err *err)
 {
@@ -135,7 +136,10 @@ static int inject_with_retry(const struct pb_inject_request *req, struct pb_inje
         else /* where opening is refused, the checks give the reason */
             r = inject_once(req, deadline, &image, young, ret, err);
         bool again = r < 0 && is_starting_program(pb_proc_living(req->pid), &image, r, young);
+        bool late = r == -ETIME && pb_now_ns() < deadline;
         pb_image_done(&image);
+        if (late)
+            continue;
         if (!again)
             return r;
         if (!pb_retry_wait(&wait))

@@ -82,6 +82,26 @@ bool pb_load_waits_for_lock(const struct pb_load *l, pid_t tid)
     return pb_waiting_read(l->target.info.pid, tid, -1, &w) == 1 && pb_judge_may_be_lock(w.number, w.args[1]);
 }
 
+/* Our threads wait two seconds for the tool. A tool that gets no CPU for longer, or is stopped, finds that
+ * they have ended. */
+static int fail_late(const struct pb_load *l, struct pb_err *err)
+{
+    return pb_fail(err, -ETIME,
+                   "our thread in process %d waited two seconds for this command, then ended; the process is "
+                   "unharmed (is the machine out of CPU time? try again)",
+                   l->target.info.pid);
+}
+
+int pb_load_lost(const struct pb_load *l, int r, struct pb_err *err)
+{
+    pid_t pid = l->target.info.pid;
+    int image = pb_image_check(l->target.image, pid);
+    if (r == -EFAULT && image == 0)
+        return fail_late(l, err);
+    return pb_fail(err, image == -ESTALE ? -ESTALE : -ESRCH, "process %d ended while the agent was loaded",
+                   pid);
+}
+
 static int put_agent(struct pb_load *l, pid_t tid, struct pb_err *err)
 {
     const struct pb_procinfo *info = &l->target.info;
@@ -303,9 +323,11 @@ static int run_stub(struct pb_load *l, struct pb_err *err)
         return pb_fail(err, r, "process %d ended while the agent was loaded", pid);
     pb_step("stub done");
     r = read_answer(l);
-    if (r < 0) /* timed out: a thread of ours gave up waiting for the tool, and has unmapped the memory */
+    if (r < 0) {
         l->mapped = false;
-    if (r == 0 && !l->answer.left)
+        return pb_load_lost(l, r, err);
+    }
+    if (!l->answer.left)
         r = pb_fail(err, -EACCES, "process %d may not change the protection of its memory", pid);
     return r;
 }
@@ -398,6 +420,8 @@ static int judge_answer(struct pb_load *l, struct pb_inject_result *ret, struct 
                        strerror(a->error));
     if (l->failure) /* it was ordered to give up; err says why */
         return l->failure;
+    if (a->late)
+        return fail_late(l, err);
     a->text[sizeof(a->text) - 1] = '\0';
     clean_reason(l, a->text);
     if (!l->entry && !a->loaded)

@@ -45,7 +45,13 @@ bool pb_load_waits_for_lock(const struct pb_load *l, pid_t tid);
  * failure orders the target to give up. */
 int pb_load_provide(struct pb_load *l, pid_t tid, struct pb_err *err);
 
-/* Waits until l->answer is complete. -EINTR, -ETIMEDOUT: the threads go on, and end by themselves. */
+/* The error for an answer that cannot be read, because our memory is gone: r is that of pb_mem_read. -ETIME:
+ * the threads in the target ended because this tool was late; nothing is left, so the caller may try
+ * again. */
+int pb_load_lost(const struct pb_load *l, int r, struct pb_err *err);
+
+/* Waits until l->answer is complete. -ETIME: see above. -EINTR, -ETIMEDOUT: the threads go on, and end by
+ * themselves. */
 int pb_load_follow(struct pb_load *l, struct pb_err *err);
 
 /* The whole injection. Frees nothing: pb_load_free does. */

@@ -228,7 +228,7 @@ HERE int stub_call(const struct pb_stub *s)
     if (s->entry) {
         a->fd = NOTHING_MADE;
         tell(a, PB_STUB_READY);
-        wait_for(&a->go, GO_MS);
+        a->late = !wait_for(&a->go, GO_MS);
     } else {
         a->error = start_thread(s, a, s->loader_code);
         if (a->error == 0)
@@ -240,6 +240,7 @@ HERE int stub_call(const struct pb_stub *s)
     if (call && a->entry) {
         tell(a, PB_STUB_LOADED);
         call = wait_for(&a->call, GO_MS);
+        a->late = !call;
     }
     if (call)
         call_entry(s, a);
@@ -256,7 +257,9 @@ HERE void stub_load(const struct pb_stub *s)
     unshare_descriptors(s);
     a->fd = make_memfd(s);
     tell(a, PB_STUB_READY);
-    if (wait_for(&a->go, GO_MS) && a->go == 1)
+    if (!wait_for(&a->go, GO_MS))
+        a->late = 1;
+    else if (a->go == 1)
         open_library(s, a);
     if (a->fd >= 0)
         kernel(SYS_close, (uint64_t)a->fd, 0, 0, 0);

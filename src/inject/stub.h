@@ -83,6 +83,7 @@ struct pb_stub_answer {
     int32_t caller_tid, loader_tid;
     uint32_t loaded;   /* 1: dlopen gave a handle */
     uint32_t cleaning; /* 1: a thread unmaps the memory after a direct load */
+    uint32_t late;     /* 1: the tool did not say go, or call, in time; nothing was started */
     uint64_t handle, entry;
     uint64_t result; /* of the entry point */
     uint64_t thread;

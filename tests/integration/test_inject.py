@@ -282,6 +282,30 @@ def test_a_thread_that_waits_for_a_dead_tool_is_not_borrowed(kit, libc):
         assert target.alive()
 
 
+def test_a_tool_that_gets_no_cpu_begins_anew(kit, libc):
+    """Our threads in the target wait two seconds for the tool, and one more until their answer is read."""
+    def stop_at(step, again):
+        with kit.run(libc + "wait", "masked") as target:
+            if again:  # an agent that is there already is only called
+                assert_agent_runs(target.pid, kit.inject(target.pid, timeout_ms=60000), seconds=20)
+            driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("ok")), "", "60000"],
+                                      stdout=subprocess.PIPE, env={**os.environ, "PROBING_STOP_AT": step})
+            try:
+                jobs.wait_until(lambda: inject_kit.status_field(driver.pid, "State")[0] == "T", what="the stop")
+                time.sleep(3.5)  # at least: they may be late too
+                driver.send_signal(signal.SIGCONT)
+                answer = json.loads(driver.communicate(timeout=100)[0])
+            finally:
+                driver.kill()
+            assert_agent_runs(target.pid, answer, seconds=20)
+            inject_kit.wait_until_clean(target.pid, 30)
+            assert inject_kit.status_field(target.pid, "TracerPid") == "0"
+
+    cases = [("stub done", False), ("loader ready", False), ("told to go on", False), ("stub done", True)]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        list(pool.map(stop_at, *zip(*cases)))
+
+
 def test_ctrl_c_while_the_library_loads_lets_it_load_on(kit):
     with kit.run("wait", "read") as target:
         driver = subprocess.Popen([str(kit.where / "driver"), str(target.pid), str(kit.agent("slow"))],

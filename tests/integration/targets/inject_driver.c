@@ -2,7 +2,8 @@
  *
  * usage: inject_driver PID AGENT_DIR [OPTIONS [TIMEOUT_MS]]
  * With PROBING_DIE_AT=K it kills itself with SIGKILL at its K-th step (inject/step.h), or the one of that
- * name, like a tool that is killed without cleaning up; with PROBING_STEPS=1 it prints each step to stderr.
+ * name, like a tool that is killed without cleaning up; with PROBING_STOP_AT it stops itself there, once,
+ * like one that gets no CPU; with PROBING_STEPS=1 it prints each step to stderr.
  * `inject_driver doctor PID` prints the checks. */
 #include <inttypes.h>
 #include <signal.h>
@@ -20,13 +21,15 @@
 #ifdef PROBING_TEST_STEPS
 void pb_step(const char *name)
 {
-    static int count;
-    const char *die = getenv("PROBING_DIE_AT");
+    static int count, stopped;
+    const char *die = getenv("PROBING_DIE_AT"), *stop = getenv("PROBING_STOP_AT");
     count++;
     if (getenv("PROBING_STEPS"))
         fprintf(stderr, "%d %s\n", count, name);
     if (die && (atoi(die) == count || strcmp(die, name) == 0))
         kill(getpid(), SIGKILL);
+    if (stop && strcmp(stop, name) == 0 && !stopped++)
+        kill(getpid(), SIGSTOP);
 }
 #endif
 
