@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -31,6 +32,33 @@ pid_t pb_process_fork(int end_with_caller)
     if (pid == 0)
         end_with(end_with_caller, parent);
     return pid < 0 ? -errno : pid;
+}
+
+pid_t pb_process_fork_piped(int ret_fds[2])
+{
+    int pipes[2][2] = {{-1, -1}, {-1, -1}};
+    pid_t pid = -1;
+
+    if (pipe2(pipes[0], O_CLOEXEC) == 0 && pipe2(pipes[1], O_CLOEXEC) == 0) {
+        fflush(NULL);
+        /* SIGTERM rather than SIGKILL: an injection under way must be undone. */
+        pid = pb_process_fork(SIGTERM);
+    } else {
+        pid = -errno;
+    }
+    if (pid == 0) {
+        dup2(pipes[0][1], STDOUT_FILENO);
+        dup2(pipes[1][1], STDERR_FILENO);
+    }
+    for (int k = 0; k < 2; k++) {
+        ret_fds[k] = pid > 0 ? pipes[k][0] : -1;
+        /* Also in the child: a command that stays in the background must not keep them open. */
+        if (pid <= 0 && pipes[k][0] >= 0)
+            close(pipes[k][0]);
+        if (pipes[k][1] >= 0)
+            close(pipes[k][1]);
+    }
+    return pid;
 }
 
 int pb_process_orphan(void)

@@ -11,6 +11,10 @@
  * when the calling thread ends; 0: it is not. What stdio has not written yet would be written by both. */
 pid_t pb_process_fork(int end_with_caller);
 
+/* The same with the child's stdout and stderr as pipes, whose reading ends are ret_fds. It is sent SIGTERM
+ * when the calling thread ends, so that it can undo what it has begun. */
+pid_t pb_process_fork_piped(int ret_fds[2]);
+
 /* Starts a process in a session of its own that is not our child: it outlives the caller, which need not wait
  * for it. 0 in it; 1 or a negative errno in the caller. */
 int pb_process_orphan(void);

@@ -80,7 +80,7 @@ struct pb_command {
     /* With PB_CMD_TOGETHER call has all targets, otherwise one. */
     int (*run)(const struct pb_call *call, struct pb_err *err);
     /* With PB_CMD_CLUSTER: how it runs over the selected ranks of a cluster. NULL: in each of them, as on its
-     * node; ranks that print the same are shown once (pb_cluster_each in cli/cluster/job.h). */
+     * node; ranks that print the same are shown once (pb_cluster_each in cli/ranks/ranks.h). */
     int (*run_over)(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                     struct pb_err *err);
 };

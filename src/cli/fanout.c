@@ -55,38 +55,11 @@ static bool forward_lines(struct stream *s)
     return false;
 }
 
-pid_t pb_fork_piped(int ret_fds[2])
-{
-    int pipes[2][2] = {{-1, -1}, {-1, -1}};
-    pid_t pid = -1;
-
-    if (pipe2(pipes[0], O_CLOEXEC) == 0 && pipe2(pipes[1], O_CLOEXEC) == 0) {
-        fflush(NULL);
-        /* SIGTERM rather than SIGKILL: an injection under way must be undone. */
-        pid = pb_process_fork(SIGTERM);
-    } else {
-        pid = -errno;
-    }
-    if (pid == 0) {
-        dup2(pipes[0][1], STDOUT_FILENO);
-        dup2(pipes[1][1], STDERR_FILENO);
-    }
-    for (int k = 0; k < 2; k++) {
-        ret_fds[k] = pid > 0 ? pipes[k][0] : -1;
-        /* Also in the child: a command that stays in the background must not keep them open. */
-        if (pid <= 0 && pipes[k][0] >= 0)
-            close(pipes[k][0]);
-        if (pipes[k][1] >= 0)
-            close(pipes[k][1]);
-    }
-    return pid;
-}
-
 static pid_t start_child(const struct pb_call *call, size_t i, struct stream out[2])
 {
     int fds[2];
 
-    pid_t pid = pb_fork_piped(fds);
+    pid_t pid = pb_process_fork_piped(fds);
     if (pid == 0) {
         struct pb_call one = *call;
         one.targets = (struct pb_targets){.at = &call->targets.at[i], .n = 1};

@@ -11,10 +11,6 @@
  * bounded: the session is opened in a child of task.h, the conversation has the command's --timeout. */
 int pb_fanout(const struct pb_call *call, struct pb_err *err);
 
-/* fork, with the child's stdout and stderr as pipes, whose reading ends are ret_fds. The child ends with this
- * process. Returns 0 in the child, its pid or -errno in the parent. */
-pid_t pb_fork_piped(int ret_fds[2]);
-
 /* Runs it for one target and prints the error, if any, as every command does. Returns the exit status. */
 int pb_run_one(const struct pb_call *call);
 

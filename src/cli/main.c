@@ -4,10 +4,10 @@
 #include "ask/targets.h"
 #include "base/children.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/fanout.h"
 #include "cli/parse.h"
 #include "cli/print/rows.h"
+#include "cli/ranks/ranks.h"
 #include "cli/remote.h"
 #include "cli/served.h"
 #include "cli/values.h"
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
     pb_children_begin();
     int status = pb_run_line(argc, argv);
 
-    if (status == PB_EXIT_NOTHING) /* for ranks of a cluster (cluster/debug.c) */
+    if (status == PB_EXIT_NOTHING) /* for ranks of a cluster (ranks/ranks_debug.c) */
         status = 1;
 
     errno = 0;

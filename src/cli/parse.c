@@ -6,7 +6,7 @@
 #include "cli/parse.h"
 
 #include "base/options.h"
-#include "cli/cluster/job.h"
+#include "cli/ranks/ranks.h"
 #include "cli/remote.h"
 #include "cli/served.h"
 #include "cli/values.h"

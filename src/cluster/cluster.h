@@ -96,6 +96,10 @@ const struct pb_cluster_rank *pb_cluster_find_rank(const struct pb_cluster *c, i
 /* -1: none. */
 ssize_t pb_cluster_find_node(const struct pb_cluster *c, const char *name);
 
+/* --- common_role.c --- */
+/* What the ranks of a set have in common that not all ranks have: "pp=3, all tp"; "": nothing. */
+void pb_cluster_common_role(const struct pb_cluster *c, const bool *in, size_t n, char *ret, size_t size);
+
 /* --- cluster_file.c: the file --- */
 /* Any bytes at all: -EBADMSG. */
 int pb_cluster_parse(const char *text, size_t n, struct pb_cluster *ret, struct pb_err *err);

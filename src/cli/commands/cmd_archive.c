@@ -7,7 +7,7 @@
 #include "base/procfs.h"
 #include "base/retry.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
+#include "cli/ranks/ranks.h"
 #include "cli/stop.h"
 #include "cli/values.h"
 #include "control/identity.h"

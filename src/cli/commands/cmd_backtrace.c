@@ -5,9 +5,9 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
+#include "cli/ranks/ranks.h"
 #include "cli/values.h"
 #include "print/outlet.h"
 

@@ -2,7 +2,7 @@
 #include "ask/parts.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
+#include "cli/ranks/ranks.h"
 #include "cli/talk/address.h"
 #include "cli/talk/question.h"
 

@@ -3,9 +3,12 @@
 #include "base/err.h"
 #include "base/program.h"
 #include "cli/cli.h"
-#include "cli/cluster/answer.h"
-#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
+#include "cli/ranks/ranks.h"
+#include "cluster/find.h"
+#include "cluster/questions/answer.h"
+#include "cluster/questions/look.h"
+#include "cluster/questions/service.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -13,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { SHOWN = 16 }; /* nodes, each with a sentence */
 
 static const struct pb_option options[] = {
     {0, "services", PB_TEXT("HOST:PORT,.."), "nodes that run `probing serve`"},
@@ -153,6 +158,65 @@ static void tell_restarts(const struct pb_cluster *before, const struct pb_clust
     fputs(n == 1 ? " was restarted\n" : " were restarted\n", stderr);
 }
 
+static void tell_services(const struct pb_cluster *c, const struct pb_node_reason *reasons)
+{
+    size_t n = 0, without = 0;
+    bool beyond = false;
+
+    for (size_t i = 0; i < c->nnodes; i++) {
+        n += c->nodes[i].service[0] != '\0';
+        beyond = beyond || (c->nodes[i].service[0] && c->way != PB_WAY_LOCAL);
+    }
+    printf("services on %zu of %zu node%s\n", n, c->nnodes, c->nnodes == 1 ? "" : "s");
+    fflush(stdout);
+    for (size_t i = 0; i < c->nnodes; i++) {
+        if (c->nodes[i].service[0] || without++ >= SHOWN)
+            continue;
+        fprintf(stderr, "note: no service on %s, which is reached by %s instead: ", c->nodes[i].name,
+                pb_cluster_way_name(c->way));
+        pb_put_sentence(stderr, reasons[i].text[0] ? reasons[i].text : "the node did not answer");
+    }
+    if (without > SHOWN)
+        fprintf(stderr, "note: and on %zu more nodes\n", without - SHOWN);
+    if (beyond)
+        fputs("note: the services have no TLS: tokens, questions and answers can be read on the network "
+              "between "
+              "(probing cluster detach ends them)\n",
+              stderr);
+}
+
+static int serve_nodes(struct pb_cluster *c, const struct pb_cluster_result *looked, unsigned limit_ms,
+                       struct pb_err *err)
+{
+    _cleanup_free_ struct pb_node_reason *reasons = NULL;
+
+    int r = pb_cluster_serve(c, looked, limit_ms, &reasons, err);
+    if (r == 0)
+        tell_services(c, reasons);
+    return r;
+}
+
+/* False: some nodes did not answer. */
+static bool end_services(struct pb_cluster *c, unsigned limit_ms)
+{
+    _cleanup_free_ struct pb_node_reason *reasons = NULL;
+    struct pb_err err = {0};
+    size_t n = 0;
+
+    int r = pb_cluster_end_services(c, limit_ms, &reasons, &err);
+    if (r < 0)
+        pb_put_between(stderr, "note: the services cannot be ended: ", pb_err_text(&err, r), "\n");
+    for (size_t i = 0; r == 0 && i < c->nnodes; i++) {
+        if (!reasons[i].text[0] || n++ >= SHOWN)
+            continue;
+        fprintf(stderr, "note: what was started on %s may still run: ", c->nodes[i].name);
+        pb_put_sentence(stderr, reasons[i].text);
+    }
+    if (n > SHOWN)
+        fprintf(stderr, "note: and on %zu more nodes\n", n - SHOWN);
+    return r == 0 && !n;
+}
+
 static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
 {
     enum { NOTES = 1024 };
@@ -175,7 +239,7 @@ static int look_and_keep(const struct pb_call *call, struct pb_cluster *c, struc
     if (r == 0)
         put_summary(c);
     if (r == 0 && c->serve[0]) {
-        r = pb_cluster_serve(c, &result, pb_call_limit(call), err);
+        r = serve_nodes(c, &result, pb_call_limit(call), err);
         r = r < 0 ? r : pb_cluster_save(c, err);
     }
     if (r < 0)
@@ -201,6 +265,24 @@ static int set_services(const struct pb_call *call, struct pb_cluster *c, struct
     return pb_call_option(call, "serve") ? pb_cluster_mark_services(c, err) : 0;
 }
 
+static int find(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
+{
+    const struct pb_cluster_find how = {.services = pb_call_option(call, "services"),
+                                        .hosts = pb_call_option(call, "hosts"),
+                                        .slurm = pb_call_option(call, "slurm"),
+                                        .kubernetes = pb_call_option(call, "kubernetes"),
+                                        .mpi = pb_call_option(call, "mpi"),
+                                        .ray = pb_call_option(call, "ray"),
+                                        .local = pb_call_option(call, "here")};
+
+    if (!!how.hosts + !!how.services + !!how.slurm + !!how.kubernetes + how.mpi + how.ray + how.local > 1)
+        return pb_fail(err, PB_USAGE,
+                       "one of --services, --hosts, --slurm, --mpi, --kubernetes, --ray and --here");
+    if (how.slurm && (!how.slurm[0] || strspn(how.slurm, "0123456789_+") != strlen(how.slurm)))
+        return pb_fail(err, PB_USAGE, "--slurm takes the number of a job, not '%s'", how.slurm);
+    return pb_cluster_find(&call->ask, &how, c, err);
+}
+
 static int attach(const struct pb_call *call, struct pb_err *err)
 {
     _cleanup_(pb_cluster_done) struct pb_cluster c = {0};
@@ -215,7 +297,7 @@ static int attach(const struct pb_call *call, struct pb_err *err)
     if (r == 0)
         r = set_program(&c, err);
     if (r == 0)
-        r = pb_cluster_find(call, &c, err);
+        r = find(call, &c, err);
     if (r == 0)
         r = set_option(call, "match", c.match, err);
     if (r == 0)
@@ -315,18 +397,26 @@ static int detach(const struct pb_call *call, struct pb_err *err)
     int r = pb_cluster_load(name, &c, err);
     if (r < 0)
         return name && r != -ENOENT ? pb_cluster_forget(name, err) : r;
-    bool all = !c.serve[0] || pb_cluster_end_services(&c, pb_call_limit(call));
+    bool all = !c.serve[0] || end_services(&c, pb_call_limit(call));
     r = pb_cluster_forget(c.name, err);
     return r < 0 || all ? r : PB_PARTIAL;
 }
 
+static bool takes_cluster(const char *name)
+{
+    const struct pb_command *command = pb_command_find(name);
+
+    return command && command->flags & PB_CMD_CLUSTER;
+}
+
 static int answer(const struct pb_call *call, struct pb_err *err)
 {
+    static const struct pb_answer_commands commands = {.takes_cluster = takes_cluster, .run = pb_run_line};
     const char *how = name_of(call);
 
     if (how && strcmp(how, "text") != 0 && how[0] != '/')
         return pb_fail(err, PB_USAGE, "it answers in bytes or as text, not as '%s'", how);
-    return pb_answer_run(call, how, err);
+    return pb_answer_run(&call->ask, &commands, how, err);
 }
 
 static int query(const struct pb_call *call, struct pb_err *err)

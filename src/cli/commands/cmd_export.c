@@ -1,8 +1,8 @@
 /* export: a table, or a time range of it, as a file for other programs. */
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/query/query_run.h"
+#include "cli/ranks/ranks.h"
 #include "cli/values.h"
 
 #include <ctype.h>

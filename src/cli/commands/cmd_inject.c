@@ -3,8 +3,8 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/profile/pprof.h"
-#include "cli/serve_program.h"
 #include "cli/talk/catch.h"
+#include "cluster/link/serve_program.h"
 #include "inject/doctor.h"
 
 #include <errno.h>

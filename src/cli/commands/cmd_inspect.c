@@ -9,9 +9,9 @@
 #include "base/json.h"
 #include "base/json_write.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/query/query_run.h"
+#include "cli/ranks/ranks.h"
 #include "cli/talk/dialog.h"
 #include "cli/talk/question.h"
 

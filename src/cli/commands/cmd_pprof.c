@@ -3,8 +3,8 @@
 #include "cli/profile/pprof.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/recordings.h"
-#include "cli/serve_program.h"
 #include "cli/values.h"
+#include "cluster/link/serve_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

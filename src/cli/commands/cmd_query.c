@@ -1,9 +1,9 @@
 /* query: SQL over everything known of a process, live or ended. */
 #include "base/cleanup.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/query/query_prompt.h"
 #include "cli/query/query_run.h"
+#include "cli/ranks/ranks.h"
 #include "cli/served.h"
 #include "cli/values.h"
 #include "engine/shared/wire.h"

@@ -16,9 +16,9 @@
 #include "base/process.h"
 #include "base/time.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/recordings.h"
+#include "cli/ranks/ranks.h"
 #include "cli/values.h"
 
 /* A command that runs until Ctrl-C must have an end here, or run in the background on the nodes. */

@@ -1,7 +1,7 @@
 /* serve: starts the service, a separate program (serve_program.h), shows where it is, ends it. */
 #include "base/ending.h"
 #include "cli/cli.h"
-#include "cli/serve_program.h"
+#include "cluster/link/serve_program.h"
 #include "serve/options.h"
 
 #include <errno.h>

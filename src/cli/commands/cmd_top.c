@@ -9,10 +9,10 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/profile_screen.h"
+#include "cli/ranks/ranks.h"
 #include "cli/values.h"
 #include "print/outlet.h"
 

@@ -4,9 +4,9 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
 #include "cli/profile/torch_profile.h"
 #include "cli/query/query_run.h"
+#include "cli/ranks/ranks.h"
 #include "cli/values.h"
 #include "engine/shared/text.h"
 

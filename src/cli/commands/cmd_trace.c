@@ -1,7 +1,7 @@
 /* trace: calls of functions of a running program, as rows of python.trace_event. */
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
+#include "cli/ranks/ranks.h"
 #include "cli/talk/question.h"
 
 static const char *const column_names[] = {"target", "function", "calls", "errors", "mean_ms"};

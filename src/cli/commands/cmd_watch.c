@@ -1,7 +1,7 @@
 /* watch: changes of variables of a running program, as rows of python.variables. */
 #include "base/err.h"
 #include "cli/cli.h"
-#include "cli/cluster/job.h"
+#include "cli/ranks/ranks.h"
 #include "cli/talk/question.h"
 
 static const char *const column_names[] = {"target", "variable", "file", "line", "changes"};

@@ -74,7 +74,7 @@ void pb_stacks_put_frames(const struct pb_stackset *set, const struct pb_set_sta
         }
         pb_stackset_frame(set, s->frames[i], &f);
         if (!said && !f.native) {
-            pb_stacks_put_apart();
+            pb_stacks_put_unplaced();
             said = true;
         }
         put_frame(&f);

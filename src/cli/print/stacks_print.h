@@ -17,7 +17,7 @@ void pb_stacks_print_tasks(const struct pb_stacks *s);
 /* One native frame, a line: function [module] (file:line). */
 void pb_stacks_put_native(const struct pb_native_frame *f);
 /* Prints that the position of the following Python frames among the native ones is unknown. */
-void pb_stacks_put_apart(void);
+void pb_stacks_put_unplaced(void);
 /* A target whose stacks could not be read. */
 struct pb_stacks_failure {
     pid_t pid;

@@ -121,7 +121,7 @@ void pb_stacks_put_native(const struct pb_native_frame *f)
     puts(tint(PB_PLAIN));
 }
 
-void pb_stacks_put_apart(void)
+void pb_stacks_put_unplaced(void)
 {
     puts("    (where the Python frames belong among the native ones is not known; they are:)");
 }
@@ -138,7 +138,7 @@ static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sourc
         }
         const struct pb_merged *m = &t->merged[i];
         if (!said && m->python) {
-            pb_stacks_put_apart();
+            pb_stacks_put_unplaced();
             said = true;
         }
         if (m->python)

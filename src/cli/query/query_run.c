@@ -6,9 +6,9 @@
 #include "base/limits.h"
 #include "base/replace.h"
 #include "base/time.h"
-#include "cli/cluster/job.h"
 #include "cli/profile/profile_screen.h"
 #include "cli/query/query_progress.h"
+#include "cli/ranks/ranks.h"
 #include "cli/stop.h"
 #include "cluster/questions/query.h"
 

@@ -47,8 +47,7 @@ void pb_links_free(struct pb_links *l);
 
 struct pb_cluster_question {
     const struct pb_selection *selection;
-    const char *const
-        *words; /* the first says what: "look", "stacks", "command", .. (cli/cluster/answer.c) */
+    const char *const *words; /* the first says what: "look", "stacks", "command", .. (questions/answer.c) */
     size_t nwords;
     unsigned deadline_ms; /* from now; 0: 2 s */
     size_t most;          /* bytes of one answer; 0: 64 MB */

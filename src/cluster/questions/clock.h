@@ -19,6 +19,11 @@ int pb_cluster_measure(struct pb_cluster *c, const struct pb_selection *s, struc
 /* The same for all nodes, and keeps the result in the cluster's file: for work that takes long. */
 int pb_cluster_renew_clocks(struct pb_cluster *c, struct pb_links *links, struct pb_err *err);
 
+/* Starts a child that measures the nodes' clocks again and again, in the end every ten seconds, and stores
+ * the results in the cluster's file: for commands that run long. 0: no child was started. */
+pid_t pb_clocks_follow(const struct pb_cluster *c);
+void pb_clocks_end(pid_t child);
+
 /* How far a node's clock may be from offset_ns at a moment (wall clock, here): the error of the measurement,
  * and what clocks drift apart. */
 int64_t pb_clock_error_at(const struct pb_cluster_clock *clock, int64_t at_ns);

@@ -1,9 +1,11 @@
 /* query: see query.h. */
 #include "cluster/questions/query.h"
 
+#include "ask/rows.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "cluster/questions/answer.h"
 #include "cluster/questions/clock.h"
 #include "cluster/questions/query_tables.h"
 #include "engine/shared/sent.h"
@@ -14,6 +16,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* --- the node --- */
+
+/* Of the time that the asking side waits: for the way there and back. */
+enum { NODE_MARGIN_MS = 200 };
+
+static ssize_t pass_on(void *cookie, const char *bytes, size_t n)
+{
+    const struct pb_answering *a = cookie;
+
+    pb_answer_bytes(a->out, false, bytes, n);
+    return a->out->failed ? 0 : (ssize_t)n;
+}
+
+int pb_answer_rows(const struct pb_answering *a, struct pb_err *err)
+{
+    _cleanup_(pb_targets_done) struct pb_targets targets = {0};
+    int r = pb_answer_targets(a, &targets);
+    FILE *out = fopencookie((void *)(uintptr_t)a, "w", (cookie_io_functions_t){.write = pass_on});
+    uint64_t now = pb_now_ns();
+
+    if (r < 0 || !out) {
+        if (out)
+            fclose(out);
+        return pb_fail(err, -ENOMEM, "out of memory");
+    }
+    pb_answer_ranks(a);
+    struct pb_rows_request request = {.statements = a->question->words + 1, .n = a->question->nwords - 1};
+    request.timeout_ms = a->deadline_ns > now + 2 * NODE_MARGIN_MS * PB_NS_PER_MS
+                             ? (unsigned)((a->deadline_ns - now) / PB_NS_PER_MS) - NODE_MARGIN_MS
+                             : NODE_MARGIN_MS;
+    if (a->ask.archive_node)
+        targets.n = 0; /* the runs of the archive, and no process */
+    r = pb_rows_answer(&a->ask, &targets, &request, out, err);
+    if (fclose(out) != 0 && r == 0)
+        r = pb_fail(err, -EIO, "the answer could not be written");
+    return r;
+}
+
+/* --- the asking end --- */
 
 enum { MAX_TABLES = 64, MAX_NOTES = 64, DEADLINE_MS = 5000, OWN_TABLES = 3, OLD_CLOCK_S = 10 };
 static const uint64_t CAP = 1000000;

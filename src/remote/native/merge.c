@@ -85,7 +85,7 @@ static void weave(struct merge *m)
         put_frame(m, true, m->next++);
 }
 
-static void put_apart(struct merge *m)
+static void put_native_first(struct merge *m)
 {
     for (size_t i = 0; i < m->nnative; i++)
         put_frame(m, false, i);
@@ -110,7 +110,7 @@ enum pb_merge pb_merge_stacks(const struct pb_native_frame *native, size_t nnati
     else if (loops > entries)
         how = python_truncated ? PB_MERGE_PARTIAL : PB_MERGE_APART;
     if (how == PB_MERGE_APART)
-        put_apart(&m);
+        put_native_first(&m);
     else
         weave(&m);
     *ret_n = m.n;

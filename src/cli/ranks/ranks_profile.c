@@ -1,14 +1,14 @@
-/* profile: flamegraph and top over the ranks of a cluster; see job.h. */
-#include "cluster/questions/profile.h"
+/* ranks_profile: flamegraph and top over the ranks of a cluster; see ranks.h. */
 #include "cli/values.h"
+#include "cluster/questions/profile.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cli/cluster/job.h"
 #include "cli/print/rows.h"
 #include "cli/profile/profile_run.h"
 #include "cli/profile/profile_screen.h"
+#include "cli/ranks/ranks.h"
 #include "cluster/questions/clock.h"
 #include "profile/write.h"
 

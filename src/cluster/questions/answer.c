@@ -1,10 +1,10 @@
 /* answer: see answer.h. */
-#include "cli/cluster/answer.h"
+#include "cluster/questions/answer.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cli/cli.h"
+#include "cluster/history.h"
 #include "cluster/questions/clock.h"
 
 #include <errno.h>
@@ -25,6 +25,21 @@ void pb_answer_ranks(const struct pb_answering *a)
         pb_answer_rank(a->out, &a->members->at[i], a->members->world);
         pb_answer_exit(a->out, 0);
     }
+}
+
+int pb_answer_targets(const struct pb_answering *a, struct pb_targets *ret)
+{
+    size_t n = a->members->n;
+
+    ret->at = calloc(n + 1, sizeof(*ret->at));
+    if (!ret->at)
+        return -ENOMEM;
+    ret->n = n;
+    for (size_t i = 0; i < n; i++) {
+        ret->at[i] = (struct pb_target){.pid = a->members->at[i].pid};
+        pb_target_set_rank(&ret->at[i], a->members->at[i].rank);
+    }
+    return 0;
 }
 
 static const struct {
@@ -104,14 +119,16 @@ static int answer_question(struct pb_answering *a, struct pb_err *err)
 }
 
 /* One question, and its answer. */
-static int answer_line(const struct pb_call *call, const char *line, size_t n, bool text, const char *node)
+static int answer_line(const struct pb_answering *asked, const char *line, size_t n, bool text,
+                       const char *node)
 {
     _cleanup_(pb_question_done) struct pb_question_in in = {0};
     struct pb_answer_writer out = {.fd = STDOUT_FILENO, .text = text};
-    struct pb_answering a = {.ask = call->ask, .out = &out};
+    struct pb_answering a = *asked;
     struct pb_err why = {0};
     int64_t received_ns = pb_wall_ns();
 
+    a.out = &out;
     pb_answer_begin(&out, node);
     int r = pb_question_decode(line, n, &in, &why);
     if (r == 0 && strcmp(in.q.words[0], PB_CLOCK_WORD) == 0) {
@@ -125,7 +142,8 @@ static int answer_line(const struct pb_call *call, const char *line, size_t n, b
     return pb_answer_end(&out, r < 0, r < 0 ? pb_err_text(&why, r) : "");
 }
 
-int pb_answer_run(const struct pb_call *given, const char *how, struct pb_err *err)
+int pb_answer_run(const struct pb_ask *ask, const struct pb_answer_commands *commands, const char *how,
+                  struct pb_err *err)
 {
     _cleanup_free_ char *line = malloc(LINE_SIZE);
     _cleanup_free_ char *folder = how && how[0] == '/' ? strdup(how) : NULL;
@@ -133,25 +151,25 @@ int pb_answer_run(const struct pb_call *given, const char *how, struct pb_err *e
     size_t n = 0, answered = 0;
     bool text = how && strcmp(how, "text") == 0;
     int r = line && (text || !how || folder) ? 0 : -ENOMEM;
-    struct pb_call own = *given, *call = &own;
+    struct pb_answering a = {.ask = *ask, .commands = commands};
 
     signal(SIGPIPE, SIG_IGN); /* the asking end may be gone: its writes fail */
     find_node_name(node);
     char *at = folder ? strrchr(folder, '@') : NULL;
     if (at) {
         *at = '\0';
-        own.ask.archive = folder;
-        own.ask.archive_node = at + 1;
+        a.ask.archive = folder;
+        a.ask.archive_node = at + 1;
     }
     if (r == 0 && take_variable(line, LINE_SIZE, &n)) {
-        r = answer_line(call, line, n, text, node);
+        r = answer_line(&a, line, n, text, node);
         return r < 0 ? pb_fail(err, r, "the answer cannot be written: %s", strerror(-r)) : 0;
     }
     while (r == 0) {
         r = read_line(line, LINE_SIZE, answered ? NEXT_PATIENCE_MS : PATIENCE_MS, &n, err);
         if (r <= 0)
             break;
-        r = answer_line(call, line, n, text, node);
+        r = answer_line(&a, line, n, text, node);
         if (r < 0)
             return pb_fail(err, r, "the answer cannot be written: %s", strerror(-r));
         answered++;

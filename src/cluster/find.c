@@ -1,10 +1,11 @@
-/* find: the nodes of a job, by what its launcher knows; see job.h. */
+/* find: see find.h. */
+#include "cluster/find.h"
+
 #include "ask/processes.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/host_port.h"
 #include "base/procfs.h"
-#include "cli/cluster/job.h"
 #include "cluster/link/run_program.h"
 #include "cluster/members.h"
 #include "cluster/select.h"
@@ -53,7 +54,7 @@ static int add_service(struct pb_cluster *c, const char *service, struct pb_err 
     char host[256], number[128], port[16], address[PB_CLUSTER_TEXT];
 
     if (pb_host_port_split(service, host, sizeof(host), &given) < 0 || !host[0] || !given || !given[0])
-        return pb_fail(err, PB_USAGE, "--services takes HOST:PORT,.., not '%s'", service);
+        return pb_fail(err, -EINVAL, "--services takes HOST:PORT,.., not '%s'", service);
     int e = getaddrinfo(host, given, &hints, &found);
     if (e != 0)
         return pb_fail(err, -EHOSTUNREACH, "%s is not known: %s", service, gai_strerror(e));
@@ -215,7 +216,7 @@ static int find_slurm(struct pb_cluster *c, const char *job, struct pb_err *err)
     char name[PB_CLUSTER_NAME];
 
     if (strspn(job, "0123456789_+") != strlen(job) || !*job)
-        return pb_fail(err, PB_USAGE, "--slurm takes the number of a job, not '%s'", job);
+        return pb_fail(err, -EINVAL, "--slurm takes the number of a job, not '%s'", job);
     int r = run_text(words, &text, err);
     if (r < 0)
         return r;
@@ -301,27 +302,22 @@ static int find_local(struct pb_cluster *c, struct pb_err *err)
     return pb_cluster_add_node(c, "localhost", "localhost") < 0 ? pb_fail(err, -ENOMEM, "out of memory") : 0;
 }
 
-int pb_cluster_find(const struct pb_call *call, struct pb_cluster *c, struct pb_err *err)
+int pb_cluster_find(const struct pb_ask *ask, const struct pb_cluster_find *given, struct pb_cluster *c,
+                    struct pb_err *err)
 {
-    const char *hosts = pb_call_option(call, "hosts"), *services = pb_call_option(call, "services"),
-               *slurm = pb_call_option(call, "slurm"), *labels = pb_call_option(call, "kubernetes");
-    bool mpi = pb_call_option(call, "mpi"), ray = pb_call_option(call, "ray"),
-         local = pb_call_option(call, "here");
+    const char *slurm = given->slurm;
 
-    if (!!hosts + !!services + !!slurm + !!labels + mpi + ray + local > 1)
-        return pb_fail(err, PB_USAGE,
-                       "one of --services, --hosts, --slurm, --mpi, --kubernetes, --ray and --here");
-    if (services)
-        return find_services(c, services, err);
-    if (hosts)
-        return find_hosts(c, hosts, err);
-    if (labels)
-        return find_kubernetes(c, labels, err);
-    if (mpi)
-        return find_mpi(&call->ask, c, err);
-    if (slurm || (!ray && !local && getenv("SLURM_JOB_ID")))
+    if (given->services)
+        return find_services(c, given->services, err);
+    if (given->hosts)
+        return find_hosts(c, given->hosts, err);
+    if (given->kubernetes)
+        return find_kubernetes(c, given->kubernetes, err);
+    if (given->mpi)
+        return find_mpi(ask, c, err);
+    if (slurm || (!given->ray && !given->local && getenv("SLURM_JOB_ID")))
         return find_slurm(c, slurm ? slurm : getenv("SLURM_JOB_ID"), err);
-    if (ray || (!local && getenv("RAY_ADDRESS")))
+    if (given->ray || (!given->local && getenv("RAY_ADDRESS")))
         return find_ray(c, err);
     return find_local(c, err);
 }

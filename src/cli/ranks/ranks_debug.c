@@ -1,4 +1,4 @@
-/* debug: breakpoints, log points, watches and hooks in the ranks of a cluster; see said.h.
+/* ranks_debug: breakpoints, log points, watches and hooks in the ranks of a cluster; see rank_outputs.h.
  *
  * They are set in all ranks of the selection, or taken away again. Before a rank can be held, the timeouts of
  * the process groups of ALL ranks are raised, since those that are not held wait for it. torch copies a
@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/time.h"
 #include "base/vector.h"
-#include "cli/cluster/said.h"
+#include "cli/ranks/rank_outputs.h"
 #include "cli/values.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ struct group {
 };
 
 struct groups {
-    struct pb_said_all said;
+    struct pb_rank_outputs said;
     struct group *at;
     size_t n;
 };
@@ -40,7 +40,7 @@ struct groups {
 static void groups_done(struct groups *g)
 {
     free(g->at);
-    pb_said_done(&g->said);
+    pb_rank_outputs_done(&g->said);
     *g = (struct groups){0};
 }
 
@@ -100,7 +100,7 @@ static int ask_groups(const struct pb_cluster *c, const struct pb_selection *all
 {
     const char *words[] = {"groups", "--format=tsv", option};
 
-    int r = pb_said_ask(c, all, words, option ? 3 : 2, limit_ms, &ret->said, err);
+    int r = pb_rank_outputs_ask(c, all, words, option ? 3 : 2, limit_ms, &ret->said, err);
     if (r == 0 && read_groups(ret) < 0)
         r = pb_fail(err, -ENOMEM, "out of memory");
     return r;
@@ -175,7 +175,7 @@ static void tell_timeouts(const struct groups *g)
                 most, least);
 }
 
-static void tell_others(const struct pb_cluster *c, const struct pb_said_all *set)
+static void tell_others(const struct pb_cluster *c, const struct pb_rank_outputs *set)
 {
     size_t most = c->nranks ? (size_t)c->ranks[c->nranks - 1].rank + 1 : 0, n = 0;
     _cleanup_free_ bool *in = calloc(most + 1, sizeof(*in));
@@ -192,7 +192,7 @@ static void tell_others(const struct pb_cluster *c, const struct pb_said_all *se
     if (!in || !n)
         return;
     fputs("note: ", stderr);
-    pb_said_put_ranks(stderr, c, in, most, true);
+    pb_ranks_put_with_roles(stderr, c, in, most, true);
     fputs(n == 1 ? " has no breakpoint, and runs on until it waits for a held rank\n"
                  : " have no breakpoint, and run on until they wait for a held rank\n",
           stderr);
@@ -215,13 +215,13 @@ static void restore_timeouts(const struct setting *set)
     _cleanup_(groups_done) struct groups g = {0};
     struct pb_err unused = {0};
 
-    ask_groups(set->c, &set->all, "--restore", pb_said_limit(set->call), &g, &unused);
+    ask_groups(set->c, &set->all, "--restore", pb_ranks_limit(set->call), &g, &unused);
 }
 
 /* Removes what was set in all ranks, including ranks whose answer was lost: it may be set there. */
 static void undo(const struct setting *set)
 {
-    _cleanup_(pb_said_done) struct pb_said_all a = {0};
+    _cleanup_(pb_rank_outputs_done) struct pb_rank_outputs a = {0};
     const char *words[PB_WIRE_WORDS] = {set->call->command->name, "--stop", "--"};
     struct pb_err unused = {0};
     size_t n = 3;
@@ -230,14 +230,14 @@ static void undo(const struct setting *set)
         words[n++] = set->name;
     for (int i = 0; !set->name[0] && i < set->call->nargs && n < PB_WIRE_WORDS; i++)
         words[n++] = set->call->args[i];
-    pb_said_ask(set->c, set->s, words, n, pb_said_limit(set->call), &a, &unused);
+    pb_rank_outputs_ask(set->c, set->s, words, n, pb_ranks_limit(set->call), &a, &unused);
     if (set->holds)
         restore_timeouts(set);
 }
 
-static bool all_did(const struct pb_said_all *a)
+static bool all_did(const struct pb_rank_outputs *a)
 {
-    bool all = pb_said_tell(a);
+    bool all = pb_rank_outputs_report(a);
 
     for (size_t i = 0; i < a->n; i++)
         all = all && a->at[i].status == 0;
@@ -249,26 +249,26 @@ static int raise_timeouts(const struct setting *set, struct groups *ret, struct 
     char option[32];
 
     snprintf(option, sizeof(option), "--raise=%ums", set->longer_ms);
-    int r = ask_groups(set->c, &set->all, option, pb_said_limit(set->call), ret, err);
+    int r = ask_groups(set->c, &set->all, option, pb_ranks_limit(set->call), ret, err);
     if (r < 0)
         return r;
     if (!all_did(&ret->said)) {
         for (size_t i = 0; i < ret->said.n; i++)
             ret->said.at[i].noutput = 0; /* cut apart, and not wanted */
-        pb_said_put(&ret->said, true);
+        pb_rank_outputs_put(&ret->said, true);
         restore_timeouts(set);
         return pb_fail(err, -EIO,
                        "nothing is set: the timeouts of not all ranks can be raised, and the others would "
                        "fail while a rank is held");
     }
-    wait_for_old_operations(set->c, &set->all, ret, pb_said_limit(set->call));
+    wait_for_old_operations(set->c, &set->all, ret, pb_ranks_limit(set->call));
     return 0;
 }
 
 static int set_in_all(struct setting *set, struct pb_err *err)
 {
     _cleanup_(groups_done) struct groups groups = {0};
-    _cleanup_(pb_said_done) struct pb_said_all a = {0};
+    _cleanup_(pb_rank_outputs_done) struct pb_rank_outputs a = {0};
     _cleanup_(pb_command_line_done) struct pb_command_line w = {0};
     char duration[32];
     const char *first[4] = {NULL};
@@ -281,15 +281,15 @@ static int set_in_all(struct setting *set, struct pb_err *err)
     snprintf(duration, sizeof(duration), "--duration=%ums", (unsigned)DURATION_MS);
     if (set->holds && !pb_call_option(set->call, "duration"))
         first[n++] = duration;
-    int r = pb_command_line_make(set->call, first, pb_said_limit(set->call), &w, err);
+    int r = pb_command_line_make(set->call, first, pb_ranks_limit(set->call), &w, err);
     if (r == 0 && set->holds)
         r = raise_timeouts(set, &groups, err);
     if (r == 0)
-        r = pb_said_ask(set->c, set->s, w.at, w.n, pb_said_limit(set->call), &a, err);
+        r = pb_rank_outputs_ask(set->c, set->s, w.at, w.n, pb_ranks_limit(set->call), &a, err);
     if (r < 0)
         return r;
     if (all_did(&a)) {
-        pb_said_put(&a, true);
+        pb_rank_outputs_put(&a, true);
         if (set->holds) {
             tell_others(set->c, &a);
             tell_timeouts(&groups);
@@ -299,7 +299,7 @@ static int set_in_all(struct setting *set, struct pb_err *err)
     for (size_t i = 0; i < a.n; i++)
         if (a.at[i].status == 0)
             a.at[i].shown = true;
-    pb_said_put(&a, true);
+    pb_rank_outputs_put(&a, true);
     undo(set);
     return pb_fail(err, -EIO, "nothing is set: not all ranks could");
 }
@@ -315,13 +315,13 @@ static int read_time(const struct pb_call *call, const char *option, unsigned us
  * failure. */
 static int stop(struct setting *set, struct pb_err *err)
 {
-    _cleanup_(pb_said_done) struct pb_said_all a = {0};
+    _cleanup_(pb_rank_outputs_done) struct pb_rank_outputs a = {0};
     _cleanup_(pb_command_line_done) struct pb_command_line w = {0};
     size_t stopped = 0;
 
-    int r = pb_command_line_make(set->call, NULL, pb_said_limit(set->call), &w, err);
+    int r = pb_command_line_make(set->call, NULL, pb_ranks_limit(set->call), &w, err);
     if (r == 0)
-        r = pb_said_ask(set->c, set->s, w.at, w.n, pb_said_limit(set->call), &a, err);
+        r = pb_rank_outputs_ask(set->c, set->s, w.at, w.n, pb_ranks_limit(set->call), &a, err);
     if (r < 0)
         return r;
     for (size_t i = 0; i < a.n; i++)
@@ -331,7 +331,7 @@ static int stop(struct setting *set, struct pb_err *err)
             a.at[i].shown = true;
             a.at[i].status = 0;
         }
-    pb_said_put(&a, true);
+    pb_rank_outputs_put(&a, true);
     if (!all_did(&a))
         return PB_PARTIAL;
     if (set->holds && !set->call->nargs && !set->call->ranks && !set->call->nodes)

@@ -1,18 +1,18 @@
-/* show: one variable of all ranks of a cluster, side by side; see said.h.
+/* ranks_show: one variable of all ranks of a cluster, side by side; see rank_outputs.h.
  *
  * Equal values stand once, the most common first. What differs from it is marked, and named where it is a NaN
  * or of another shape. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/json_write.h"
-#include "cli/cluster/said.h"
 #include "cli/print/rows.h"
+#include "cli/ranks/rank_outputs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct value {
-    const struct pb_said *first;
+    const struct pb_rank_output *first;
     const char *text;
     size_t length, members;
     bool failed;
@@ -24,7 +24,7 @@ static bool same_value(const struct value *v, const struct value *w)
 }
 
 /* What it printed without the line's end; where it failed the last line of its errors. */
-static struct value read_value(const struct pb_said *s)
+static struct value read_value(const struct pb_rank_output *s)
 {
     struct value v = {.first = s, .text = s->output ? s->output : "", .length = s->noutput, .members = 1};
 
@@ -81,7 +81,7 @@ static int by_members(const void *a, const void *b)
 }
 
 /* The values that there are, the most common first. */
-static size_t find_values(const struct pb_said_all *a, struct value *ret)
+static size_t find_values(const struct pb_rank_outputs *a, struct value *ret)
 {
     size_t n = 0;
 
@@ -100,7 +100,7 @@ static size_t find_values(const struct pb_said_all *a, struct value *ret)
     return n;
 }
 
-static void mark_members(const struct pb_said_all *a, const struct value *v, bool *in, size_t most)
+static void mark_members(const struct pb_rank_outputs *a, const struct value *v, bool *in, size_t most)
 {
     memset(in, 0, most * sizeof(*in));
     for (size_t i = 0; i < a->n; i++) {
@@ -109,7 +109,7 @@ static void mark_members(const struct pb_said_all *a, const struct value *v, boo
     }
 }
 
-static void put_values(const struct pb_said_all *a, const struct value *values, size_t n, bool *in,
+static void put_values(const struct pb_rank_outputs *a, const struct value *values, size_t n, bool *in,
                        size_t most)
 {
     size_t width = 0;
@@ -127,12 +127,12 @@ static void put_values(const struct pb_said_all *a, const struct value *values, 
         fputs(i || v->failed || is_nan(v) ? "! " : "  ", stdout);
         pb_put_plain(stdout, text ? text : "");
         printf("%*s  ", (int)(v->length < width ? width - v->length : 0), "");
-        pb_said_put_ranks(stdout, a->c, in, most, true);
+        pb_ranks_put_with_roles(stdout, a->c, in, most, true);
         puts(why);
     }
 }
 
-static void put_json_value(struct pb_json_writer *w, const struct pb_said_all *a, const struct value *v,
+static void put_json_value(struct pb_json_writer *w, const struct pb_rank_outputs *a, const struct value *v,
                            const struct value *most, const bool *in, size_t size)
 {
     char role[256];
@@ -154,7 +154,8 @@ static void put_json_value(struct pb_json_writer *w, const struct pb_said_all *a
     pb_json_close(w);
 }
 
-static void put_json(const struct pb_said_all *a, const struct value *values, size_t n, bool *in, size_t most)
+static void put_json(const struct pb_rank_outputs *a, const struct value *values, size_t n, bool *in,
+                     size_t most)
 {
     struct pb_json_writer w = {.out = stdout};
 
@@ -173,14 +174,14 @@ int pb_cluster_show(const struct pb_call *call, struct pb_cluster *c, const stru
                     struct pb_err *err)
 {
     _cleanup_(pb_command_line_done) struct pb_command_line w = {0};
-    _cleanup_(pb_said_done) struct pb_said_all a = {0};
+    _cleanup_(pb_rank_outputs_done) struct pb_rank_outputs a = {0};
     struct pb_call plain = *call;
     bool failed = false;
 
     memset(plain.values, 0, sizeof(plain.values)); /* the ranks print text */
-    int r = pb_command_line_make(&plain, NULL, pb_said_limit(call), &w, err);
+    int r = pb_command_line_make(&plain, NULL, pb_ranks_limit(call), &w, err);
     if (r == 0)
-        r = pb_said_ask(c, s, w.at, w.n, pb_said_limit(call), &a, err);
+        r = pb_rank_outputs_ask(c, s, w.at, w.n, pb_ranks_limit(call), &a, err);
     if (r < 0)
         return r;
     size_t most = a.n ? (size_t)a.at[a.n - 1].rank.rank + 1 : 0;
@@ -195,5 +196,5 @@ int pb_cluster_show(const struct pb_call *call, struct pb_cluster *c, const stru
         put_values(&a, values, n, in, most);
     for (size_t i = 0; i < a.n; i++)
         failed = failed || a.at[i].status != 0;
-    return !pb_said_tell(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;
+    return !pb_rank_outputs_report(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;
 }

@@ -1,5 +1,5 @@
 /* serve_program: see serve_program.h. */
-#include "cli/serve_program.h"
+#include "cluster/link/serve_program.h"
 
 #include "base/err.h"
 #include "base/null.h"

@@ -1,16 +1,15 @@
-/* target: a command for the ranks of a cluster; see job.h.
+/* ranks_run: a command for the ranks of a cluster; see ranks.h.
  *
  * The table of commands says which of them run over a cluster in a way of their own. Any other runs on the
  * nodes, for each rank by itself, and ranks that say the same are shown once: what differs stands out. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/json_write.h"
-#include "base/time.h"
-#include "base/vector.h"
-#include "cli/cluster/job.h"
-#include "cli/cluster/said.h"
 #include "cli/print/rows.h"
+#include "cli/ranks/rank_outputs.h"
+#include "cli/ranks/ranks.h"
 #include "cli/values.h"
+#include "cluster/questions/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -81,48 +80,7 @@ int pb_command_line_make(const struct pb_call *call, const char *const *first, u
 
 /* --- the answers --- */
 
-void pb_said_done(struct pb_said_all *a)
-{
-    for (size_t i = 0; i < a->n; i++) {
-        free(a->at[i].output);
-        free(a->at[i].errors);
-    }
-    free(a->at);
-    pb_cluster_result_done(&a->result);
-    *a = (struct pb_said_all){0};
-}
-
-static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
-{
-    struct pb_said_all *a = arg;
-
-    for (size_t i = 0; i < answer->nranks; i++)
-        for (size_t k = 0; k < a->n; k++)
-            if (a->at[k].rank.rank == answer->ranks[i].rank.rank)
-                return pb_fail(err, -EEXIST, "it answers for rank %d, for which %s has answered",
-                               a->at[k].rank.rank, a->c->nodes[a->at[k].rank.node].name);
-    for (size_t i = 0; i < answer->nranks; i++) {
-        struct pb_answer_part *p = &answer->ranks[i];
-        if (pb_grow((void **)&a->at, &a->cap, a->n, sizeof(*a->at), NULL) < 0)
-            return pb_fail(err, -ENOMEM, "out of memory");
-        struct pb_said *s = &a->at[a->n++];
-        *s = (struct pb_said){.rank = p->rank, .status = p->ended ? p->status : 1};
-        s->rank.node = (uint32_t)node;
-        s->output = pb_take_ptr(p->output.at);
-        s->errors = pb_take_ptr(p->errors.at);
-        s->noutput = p->output.n;
-        s->nerrors = p->errors.n;
-    }
-    return 0;
-}
-
-static int by_rank(const void *a, const void *b)
-{
-    const struct pb_said *x = a, *y = b;
-    return x->rank.rank < y->rank.rank ? -1 : x->rank.rank > y->rank.rank;
-}
-
-static bool same(const struct pb_said *a, const struct pb_said *b)
+static bool same(const struct pb_rank_output *a, const struct pb_rank_output *b)
 {
     return a->status == b->status && a->noutput == b->noutput && a->nerrors == b->nerrors &&
            (!a->noutput || memcmp(a->output, b->output, a->noutput) == 0) &&
@@ -146,7 +104,7 @@ static void put_lines(FILE *out, const char *label, const char *text, size_t n)
     }
 }
 
-void pb_said_put_ranks(FILE *out, const struct pb_cluster *c, const bool *in, size_t n, bool roles)
+void pb_ranks_put_with_roles(FILE *out, const struct pb_cluster *c, const bool *in, size_t n, bool roles)
 {
     size_t members = 0;
     char role[256] = "";
@@ -161,13 +119,13 @@ void pb_said_put_ranks(FILE *out, const struct pb_cluster *c, const bool *in, si
         fprintf(out, " (%s)", role);
 }
 
-static void put_group(struct pb_said_all *a, size_t first, bool roles)
+static void put_group(struct pb_rank_outputs *a, size_t first, bool roles)
 {
     size_t most = (size_t)a->at[a->n - 1].rank.rank + 1, length;
     _cleanup_free_ bool *in = calloc(most, sizeof(*in));
     _cleanup_free_ char *label = NULL;
     FILE *out = in ? open_memstream(&label, &length) : NULL;
-    struct pb_said *s = &a->at[first];
+    struct pb_rank_output *s = &a->at[first];
 
     if (!out)
         return;
@@ -177,7 +135,7 @@ static void put_group(struct pb_said_all *a, size_t first, bool roles)
             in[a->at[i].rank.rank] = true;
         }
     putc('[', out);
-    pb_said_put_ranks(out, a->c, in, most, roles);
+    pb_ranks_put_with_roles(out, a->c, in, most, roles);
     fputs("] ", out);
     if (fclose(out) != 0 || !label)
         return;
@@ -188,7 +146,7 @@ static void put_group(struct pb_said_all *a, size_t first, bool roles)
         fprintf(stderr, "%sexit status %d\n", label, s->status);
 }
 
-void pb_said_put(struct pb_said_all *a, bool roles)
+void pb_rank_outputs_put(struct pb_rank_outputs *a, bool roles)
 {
     for (size_t i = 0; i < a->n; i++)
         if (!a->at[i].shown)
@@ -196,13 +154,13 @@ void pb_said_put(struct pb_said_all *a, bool roles)
 }
 
 /* An object a rank; where the command prints JSON that is the output, else text. */
-static void put_json(const struct pb_said_all *a, bool rows)
+static void put_json(const struct pb_rank_outputs *a, bool rows)
 {
     struct pb_json_writer w = {.out = stdout};
 
     pb_json_open(&w, NULL, '[');
     for (size_t i = 0; i < a->n; i++) {
-        const struct pb_said *s = &a->at[i];
+        const struct pb_rank_output *s = &a->at[i];
         size_t n = s->noutput;
         while (n && (s->output[n - 1] == '\n' || s->output[n - 1] == ' '))
             n--;
@@ -225,62 +183,21 @@ static void put_json(const struct pb_said_all *a, bool rows)
     putchar('\n');
 }
 
-/* Ranks that were asked for and that no node has any more. */
-static bool tell_missing(const struct pb_said_all *a)
+static bool has_answered(const void *arg, int32_t rank)
 {
-    const struct pb_cluster *c = a->c;
-    size_t most = c->nranks ? (size_t)c->ranks[c->nranks - 1].rank + 1 : 0, n = 0;
-    _cleanup_free_ bool *gone = calloc(most + 1, sizeof(*gone));
-
-    for (size_t i = 0; gone && i < c->nranks; i++) {
-        const struct pb_cluster_rank *k = &c->ranks[i];
-        bool wanted =
-            a->s->node[k->node] && (!a->s->wanted || pb_ranges_have(a->s->wanted, (uint32_t)k->rank));
-        if (!wanted || a->result.nodes[k->node].state != PB_NODE_ANSWERED)
-            continue;
-        const struct pb_said key = {.rank = *k};
-        if (!a->n || !bsearch(&key, a->at, a->n, sizeof(*a->at), by_rank)) {
-            gone[k->rank] = true;
-            n++;
-        }
-    }
-    if (gone)
-        pb_cluster_tell_gone(gone, most, n);
-    return n;
+    return pb_rank_outputs_find(arg, rank);
 }
 
-bool pb_said_tell(const struct pb_said_all *a)
+bool pb_rank_outputs_report(const struct pb_rank_outputs *a)
 {
-    bool missing = tell_missing(a);
+    bool missing = pb_cluster_tell_missing(a->c, a->s, &a->result, has_answered, a);
 
     return pb_cluster_tell(a->c, &a->result) && !missing;
 }
 
-unsigned pb_said_limit(const struct pb_call *call)
+unsigned pb_ranks_limit(const struct pb_call *call)
 {
     return pb_call_limit(call) < 3600000 ? pb_call_limit(call) : 3600000;
-}
-
-int pb_said_ask(const struct pb_cluster *c, const struct pb_selection *s, const char *const *words,
-                size_t nwords, unsigned limit_ms, struct pb_said_all *ret, struct pb_err *err)
-{
-    enum { MARGIN_MS = 500 };
-    const char *line[PB_WIRE_WORDS + 1] = {"command"};
-    struct pb_cluster_question q = {.selection = s,
-                                    .words = line,
-                                    .nwords = nwords + 1,
-                                    .deadline_ms = limit_ms + MARGIN_MS,
-                                    .answer = take_answer,
-                                    .arg = ret};
-
-    *ret = (struct pb_said_all){.c = c, .s = s};
-    if (nwords >= PB_WIRE_WORDS)
-        return pb_fail(err, -E2BIG, "the command line is too long");
-    memcpy(line + 1, words, nwords * sizeof(*words));
-    int r = pb_cluster_ask(c, &q, &ret->result, err);
-    if (r == 0 && ret->n)
-        qsort(ret->at, ret->n, sizeof(*ret->at), by_rank);
-    return r;
 }
 
 int pb_cluster_check_background(const struct pb_cluster *c, const char *instead, struct pb_err *err)
@@ -296,9 +213,9 @@ int pb_cluster_each(const struct pb_call *call, const struct pb_cluster *c, cons
                     unsigned more_ms, bool roles, struct pb_err *err)
 {
     _cleanup_(pb_command_line_done) struct pb_command_line w = {0};
-    _cleanup_(pb_said_done) struct pb_said_all a = {0};
+    _cleanup_(pb_rank_outputs_done) struct pb_rank_outputs a = {0};
     enum { LONG_MS = 15000 };
-    unsigned limit = pb_said_limit(call), deadline = limit + more_ms;
+    unsigned limit = pb_ranks_limit(call), deadline = limit + more_ms;
     bool failed = false;
 
     if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
@@ -309,17 +226,17 @@ int pb_cluster_each(const struct pb_call *call, const struct pb_cluster *c, cons
     if (r < 0)
         return r;
     pid_t clocks = deadline > LONG_MS ? pb_clocks_follow(c) : 0;
-    r = pb_said_ask(c, s, w.at, w.n, deadline, &a, err);
+    r = pb_rank_outputs_ask(c, s, w.at, w.n, deadline, &a, err);
     pb_clocks_end(clocks);
     if (r < 0)
         return r;
     if (call->format == PB_FORMAT_JSON)
         put_json(&a, call->command->flags & PB_CMD_ROWS);
     else
-        pb_said_put(&a, roles);
+        pb_rank_outputs_put(&a, roles);
     for (size_t i = 0; i < a.n; i++)
         failed = failed || a.at[i].status != 0;
-    return !pb_said_tell(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;
+    return !pb_rank_outputs_report(&a) ? PB_PARTIAL : failed ? PB_FAILED : 0;
 }
 
 int pb_cluster_run(const struct pb_call *call, struct pb_err *err)

@@ -1,14 +1,16 @@
-/* answer_command: runs a command of this program for each rank of a node; see answer.h.
+/* command: a command of this program in each rank; see command.h.
  *
- * Each rank's command runs in a child, all at the same time, as with --all. Output is buffered for each rank
- * and sent when its child exits, so that the asking end can group ranks with equal output. */
+ * On a node each rank's command runs in a child, all at the same time, as with --all. Output is buffered for
+ * each rank and sent when its child exits, so that the asking end can group ranks with equal output. */
+#include "cluster/questions/command.h"
+
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/null.h"
+#include "base/process.h"
 #include "base/time.h"
-#include "cli/cli.h"
-#include "cli/cluster/answer.h"
-#include "cli/fanout.h"
+#include "base/vector.h"
+#include "cluster/questions/answer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,12 +22,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* --- the node --- */
+
 enum { OUTPUT_MAX = 8 << 20, MARGIN_MS = 150, PUT_BACK_MS = 100, ROLES_MS = 3000 };
 
 struct child {
     pid_t pid; /* 0: it has been waited for */
     int fds[2];
-    struct pb_bytes said[2];
+    struct pb_bytes streams[2];
     bool cut, late;
     int status;
 };
@@ -35,14 +39,14 @@ static void child_done(struct child *c)
     for (int k = 0; k < 2; k++) {
         if (c->fds[k] >= 0)
             close(c->fds[k]);
-        free(c->said[k].at);
+        free(c->streams[k].at);
     }
 }
 
-static int start_child(const struct pb_cluster_rank *rank, const char *const *words, size_t nwords,
-                       struct child *ret)
+static int start_child(const struct pb_answer_commands *commands, const struct pb_cluster_rank *rank,
+                       const char *const *words, size_t nwords, struct child *ret)
 {
-    pid_t pid = pb_fork_piped(ret->fds);
+    pid_t pid = pb_process_fork_piped(ret->fds);
     if (pid < 0)
         return pid;
     if (pid == 0) {
@@ -55,7 +59,7 @@ static int start_child(const struct pb_cluster_rank *rank, const char *const *wo
         for (size_t i = 0; i < nwords; i++)
             line[n++] = words[i];
         pb_null_over(STDIN_FILENO, STDIN_FILENO);
-        int status = pb_run_line((int)n, (char **)line);
+        int status = commands->run((int)n, (char **)line);
         fflush(NULL);
         _exit(status);
     }
@@ -65,7 +69,7 @@ static int start_child(const struct pb_cluster_rank *rank, const char *const *wo
     return 0;
 }
 
-static void take_said(struct child *c, int k)
+static void take_output(struct child *c, int k)
 {
     char bytes[16384];
     ssize_t n = read(c->fds[k], bytes, sizeof(bytes));
@@ -76,14 +80,14 @@ static void take_said(struct child *c, int k)
         close(pb_take_fd(c->fds[k]));
         return;
     }
-    size_t room = OUTPUT_MAX - c->said[k].n, take = (size_t)n < room ? (size_t)n : room;
-    char *more = take ? realloc(c->said[k].at, c->said[k].n + take) : NULL;
+    size_t room = OUTPUT_MAX - c->streams[k].n, take = (size_t)n < room ? (size_t)n : room;
+    char *more = take ? realloc(c->streams[k].at, c->streams[k].n + take) : NULL;
     c->cut = c->cut || take < (size_t)n || !more;
     if (!more)
         return;
-    memcpy(more + c->said[k].n, bytes, take);
-    c->said[k].at = more;
-    c->said[k].n += take;
+    memcpy(more + c->streams[k].n, bytes, take);
+    c->streams[k].at = more;
+    c->streams[k].n += take;
 }
 
 /* Reads the output of all children until they close it. At the deadline they get SIGTERM, and PUT_BACK_MS to
@@ -118,7 +122,7 @@ static int follow(struct child *all, size_t n, uint64_t end)
             return -errno;
         for (size_t i = 0; i < 2 * n; i++)
             if (p[i].fd >= 0 && p[i].revents)
-                take_said(&all[i / 2], (int)(i % 2));
+                take_output(&all[i / 2], (int)(i % 2));
     }
 }
 
@@ -146,7 +150,7 @@ static int run_children(const struct pb_answering *a, const char *const *words, 
         return -ENOMEM;
     for (; r == 0 && ret->n < n; ret->n++) {
         ret->at[ret->n].fds[0] = ret->at[ret->n].fds[1] = -1;
-        r = start_child(&a->members->at[ret->n], words, nwords, &ret->at[ret->n]);
+        r = start_child(a->commands, &a->members->at[ret->n], words, nwords, &ret->at[ret->n]);
     }
     return r == 0 && n ? follow(ret->at, n, end) : r;
 }
@@ -160,8 +164,8 @@ static void put_child(const struct pb_answering *a, const struct pb_cluster_rank
     pid_t ended = c->pid ? waitpid(c->pid, &status, c->late ? WNOHANG : 0) : 0;
     status = ended <= 0 ? 124 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     pb_answer_rank(a->out, rank, a->members->world);
-    pb_answer_bytes(a->out, false, c->said[0].at, c->said[0].n);
-    pb_answer_bytes(a->out, true, c->said[1].at, c->said[1].n);
+    pb_answer_bytes(a->out, false, c->streams[0].at, c->streams[0].n);
+    pb_answer_bytes(a->out, true, c->streams[1].at, c->streams[1].n);
     if (c->late)
         pb_answer_bytes(a->out, true, late, strlen(late));
     if (c->cut)
@@ -172,10 +176,8 @@ static void put_child(const struct pb_answering *a, const struct pb_cluster_rank
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err)
 {
     _cleanup_(children_done) struct children all = {0};
-    const struct pb_command *command =
-        a->question->nwords > 1 ? pb_command_find(a->question->words[1]) : NULL;
 
-    if (!command || !(command->flags & PB_CMD_CLUSTER))
+    if (a->question->nwords < 2 || !a->commands->takes_cluster(a->question->words[1]))
         return pb_fail(err, -EINVAL, "this is no command for a cluster");
     int r = run_children(a, a->question->words + 1, a->question->nwords - 1,
                          a->deadline_ns - MARGIN_MS * PB_NS_PER_MS, &all);
@@ -188,11 +190,11 @@ static void take_roles(const struct child *c, struct pb_cluster_rank *rank)
 {
     struct pb_roles roles;
     char text[PB_ROLES_TEXT];
-    size_t n = c->said[0].n;
+    size_t n = c->streams[0].n;
 
     if (n == 0 || n >= sizeof(text))
         return;
-    memcpy(text, c->said[0].at, n);
+    memcpy(text, c->streams[0].at, n);
     text[n] = '\0';
     text[strcspn(text, "\n")] = '\0';
     if (pb_roles_parse(text, &roles) == 0) /* text of the target: it may hold any bytes */
@@ -224,4 +226,76 @@ void pb_answer_take_roles(const struct pb_answering *a)
             kill(all.at[i].pid, SIGTERM);
         waitpid(all.at[i].pid, NULL, all.at[i].late ? WNOHANG : 0);
     }
+}
+
+/* --- the asking end --- */
+
+void pb_rank_outputs_done(struct pb_rank_outputs *a)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        free(a->at[i].output);
+        free(a->at[i].errors);
+    }
+    free(a->at);
+    pb_cluster_result_done(&a->result);
+    *a = (struct pb_rank_outputs){0};
+}
+
+static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
+{
+    struct pb_rank_outputs *a = arg;
+
+    for (size_t i = 0; i < answer->nranks; i++)
+        for (size_t k = 0; k < a->n; k++)
+            if (a->at[k].rank.rank == answer->ranks[i].rank.rank)
+                return pb_fail(err, -EEXIST, "it answers for rank %d, for which %s has answered",
+                               a->at[k].rank.rank, a->c->nodes[a->at[k].rank.node].name);
+    for (size_t i = 0; i < answer->nranks; i++) {
+        struct pb_answer_part *p = &answer->ranks[i];
+        if (pb_grow((void **)&a->at, &a->cap, a->n, sizeof(*a->at), NULL) < 0)
+            return pb_fail(err, -ENOMEM, "out of memory");
+        struct pb_rank_output *s = &a->at[a->n++];
+        *s = (struct pb_rank_output){.rank = p->rank, .status = p->ended ? p->status : 1};
+        s->rank.node = (uint32_t)node;
+        s->output = pb_take_ptr(p->output.at);
+        s->errors = pb_take_ptr(p->errors.at);
+        s->noutput = p->output.n;
+        s->nerrors = p->errors.n;
+    }
+    return 0;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct pb_rank_output *x = a, *y = b;
+    return x->rank.rank < y->rank.rank ? -1 : x->rank.rank > y->rank.rank;
+}
+
+int pb_rank_outputs_ask(const struct pb_cluster *c, const struct pb_selection *s, const char *const *words,
+                        size_t nwords, unsigned limit_ms, struct pb_rank_outputs *ret, struct pb_err *err)
+{
+    enum { NET_MARGIN_MS = 500 };
+    const char *line[PB_WIRE_WORDS + 1] = {"command"};
+    struct pb_cluster_question q = {.selection = s,
+                                    .words = line,
+                                    .nwords = nwords + 1,
+                                    .deadline_ms = limit_ms + NET_MARGIN_MS,
+                                    .answer = take_answer,
+                                    .arg = ret};
+
+    *ret = (struct pb_rank_outputs){.c = c, .s = s};
+    if (nwords >= PB_WIRE_WORDS)
+        return pb_fail(err, -E2BIG, "the command line is too long");
+    memcpy(line + 1, words, nwords * sizeof(*words));
+    int r = pb_cluster_ask(c, &q, &ret->result, err);
+    if (r == 0 && ret->n)
+        qsort(ret->at, ret->n, sizeof(*ret->at), by_rank);
+    return r;
+}
+
+const struct pb_rank_output *pb_rank_outputs_find(const struct pb_rank_outputs *a, int32_t rank)
+{
+    const struct pb_rank_output key = {.rank = {.rank = rank}};
+
+    return a->n ? bsearch(&key, a->at, a->n, sizeof(*a->at), by_rank) : NULL;
 }
