@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import jobs
@@ -22,11 +23,12 @@ def program(tmp_path_factory):
 class Writer:
     """A run that writes rows on request, and an archive of its own."""
 
-    def __init__(self, program, where, bound, segment, job, rank):
+    def __init__(self, until_end, program, where, bound, segment, job, rank):
         self.archive = where / "archive"
         self.env = {**os.environ, "PROBING_DIR": str(where), "PROBING_ARCHIVE": str(self.archive)}
-        self.process = subprocess.Popen([program, str(bound), str(segment), job, rank], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, env=self.env, universal_newlines=True)
+        self.process = until_end.enter_context(jobs.own_number(
+            [program, str(bound), str(segment), job, rank], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.env,
+            universal_newlines=True))
         self.pid = self.process.pid
         assert self.process.stdout.readline() == "ready\n"
 
@@ -79,15 +81,9 @@ class Writer:
 
 @pytest.fixture
 def writer(program, tmp_path):
-    made = []
-
-    def make(bound=4 << 20, segment=1 << 16, job="a/b c", rank="3", where=tmp_path):
-        made.append(Writer(program, where, bound, segment, job, rank))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.kill()
+    with ExitStack() as until_end:
+        yield lambda bound=4 << 20, segment=1 << 16, job="a/b c", rank="3", where=tmp_path: Writer(
+            until_end, program, where, bound, segment, job, rank)
 
 
 def writers_of(pid):

@@ -148,6 +148,22 @@ def forget_earlier(pid):
 
 
 @contextmanager
+def own_number(command, **options):
+    """A process whose number no other gets before the block ends, also after it was reaped: it is that of a process
+    group, in which another one sleeps. On a busy machine numbers come again within seconds, and a command that is asked
+    about a dead process would find the new one."""
+    process = subprocess.Popen(command, preexec_fn=os.setpgrp, **options)
+    sleeper = subprocess.Popen(["sleep", "infinity"], preexec_fn=lambda: os.setpgid(0, process.pid))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        sleeper.kill()
+        sleeper.wait()
+
+
+@contextmanager
 def start(*command, ready=None, ready_seconds=60, env=None, piped=subprocess.DEVNULL, **options):
     """A process for the length of a block; killed at its end. ready: what it prints when it can be probed. piped: its
     standard input."""

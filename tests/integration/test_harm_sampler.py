@@ -14,17 +14,15 @@ from jobs import probe, wait_until
 
 SOURCE = Path(__file__).parent / "targets/target_waits.c"
 LONGER_US = 10000
-# One line a second: how many turns it made. The argument: how long it sleeps after each 20 ms.
+# The argument: how long it sleeps after each 20 ms.
 LOOP = """
 import sys, time
 pause = float(sys.argv[1]) if len(sys.argv) > 1 else 0
 print("ready", flush=True)
-last = time.monotonic(); mark = last + 1; rest = last + 0.02; turns = 0
+rest = time.monotonic() + 0.02
 while True:
     for i in range(2000): pass
-    turns += 1; last = time.monotonic()
-    if last > mark: print(turns, flush=True); turns = 0; mark = last + 1
-    if pause and last > rest: time.sleep(pause); rest = time.monotonic() + 0.02
+    if pause and time.monotonic() > rest: time.sleep(pause); rest = time.monotonic() + 0.02
 """
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="real-time priority is root's")
 
@@ -112,14 +110,30 @@ def test_no_wait_of_python_ends_with_eintr(interpreter, tmp_path):
         assert "bad 0" in job.output
 
 
-def turns_beside(job, sampler):
-    """(turns a second before, while the sampler runs)."""
-    wait_until(lambda: len(job.output.split()) >= 4, what="three seconds of turns")
-    before = len(job.output.split())
-    done = sampler()
-    counts = [int(n) for n in job.output.split()[1:]]
-    # The first second may have begun before the sampler, the last may go on after it.
-    return max(counts[:before - 1]), counts[before:], done
+def kernel_seconds_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[12]) / os.sysconf("SC_CLK_TCK")
+
+
+def idle_seconds(cpu):
+    words = next(line.split() for line in open("/proc/stat") if line.startswith(f"cpu{cpu} "))
+    return (int(words[4]) + int(words[5])) / os.sysconf("SC_CLK_TCK")
+
+
+def taken_of_cpu(job, cpu, tool):
+    """The share of the time of a CPU that a job there has not and no other program uses: the tool's, that of the kernel
+    for the job, and while the job is stopped (or sleeps)."""
+    began, before, idle = time.monotonic(), kernel_seconds_of(job.pid), idle_seconds(cpu)
+    used = cpu_seconds_of(tool)
+    taken = used + kernel_seconds_of(job.pid) - before + idle_seconds(cpu) - idle
+    return taken / (time.monotonic() - began)
+
+
+def cpu_seconds_of(words):
+    """Runs a tool; what it used of its CPU."""
+    tool = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, tool.returncode, used = os.wait4(tool.pid, 0)
+    assert tool.returncode == 0
+    return used.ru_utime + used.ru_stime
 
 
 @root_only
@@ -129,20 +143,12 @@ def test_a_job_on_one_cpu_keeps_it(command, pause, tmp_path):
     cpu = str(min(os.sched_getaffinity(0)))
     script = tmp_path / "loop.py"
     script.write_text(LOOP)
-    best, said = 0, ""
-    for _ in range(3):  # other programs want that CPU too
-        with jobs.start("taskset", "-c", cpu, *command, INTERPRETERS[-1], script, pause, ready="ready") as job:
-            before, during, done = turns_beside(job, lambda: subprocess.run(
-                ["taskset", "-c", cpu, str(jobs.PROGRAM), "-t", str(job.pid), "flamegraph", "-o",
-                 str(tmp_path / "a.folded"), "--native", "--rate",
-                 "1000", "--duration", "4"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
-                timeout=60))
-            assert done.returncode == 0, done.stdout
-            said = f"{before} turns a second before, {during} meanwhile"
-            best = max(best, sorted(during)[len(during) // 2] / before)
-        if best >= 0.8:
-            break
-    assert best >= 0.8, said
+    sampler = ["taskset", "-c", cpu, str(jobs.PROGRAM), "-t", "{pid}", "flamegraph", "-o", str(tmp_path / "a.folded"),
+               "--native", "--rate", "1000", "--duration", "2"]
+    with jobs.start("taskset", "-c", cpu, *command, INTERPRETERS[-1], script, pause, ready="ready") as job:
+        usual = taken_of_cpu(job, cpu, ["sleep", "1"])
+        taken = taken_of_cpu(job, cpu, [word.format(pid=job.pid) for word in sampler])
+    assert taken < usual + 0.2, (taken, usual)
 
 
 @root_only
@@ -177,7 +183,9 @@ def test_a_thread_without_cpu_holds_up_no_other(waits, tmp_path):
     text = (tmp_path / "a.folded").read_text()
     works = sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if "have_cpu" in line)
     refused = int(re.search(r"(\d+) refused", done.stdout)[1])
-    assert works > 75 and refused > 10, done.stdout + text
+    # 150 of each are usual. The one that works is refused too where a busy machine lets it stop too late; held up by
+    # the other, there would be a few looks only.
+    assert works > 10 and refused > 10 and works + refused > 60, done.stdout + text
 
 
 def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
@@ -187,14 +195,15 @@ def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
                                for t in os.listdir(f"/proc/{job.pid}/task")), what="a thread in vfork")
         done = sample(job.pid, tmp_path / "a.folded", "--native", "--idle", "--rate", 100, seconds=2)
         assert done.returncode == 0, done.stderr
-        assert job.process.wait(20) == 0
+        assert job.process.wait(60) == 0
         child, took = map(int, job.output.split()[1:])
-    assert child == 1 and took < 6000, job.output  # it went on when its child did
+    assert child == 1 and took < 15000, job.output  # it went on when its child did, after four seconds
     text = (tmp_path / "a.folded").read_text()
     count = {name: sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if name in line)
              for name in ("work_beside_vfork", "[waiting in vfork]")}
-    # The one that works is refused where a busy machine lets it stop too late; held up it would have next to none.
-    assert count["[waiting in vfork]"] > 100 and count["work_beside_vfork"] > 40, done.stdout + text
+    # 200 of each are usual. The one that works is refused where a busy machine lets it stop too late; held up it would
+    # have next to none.
+    assert count["[waiting in vfork]"] > 20 and count["work_beside_vfork"] > 10, done.stdout + text
 
 
 @pytest.mark.parametrize("how", ["wait", "handle"])

@@ -1,5 +1,7 @@
 """Where steps begin and end, for trainings of all kinds, and what the torch probe says of them; the numbers are
 compared with what the program itself measured. One program runs them all: importing torch is what takes long."""
+import statistics
+
 import jobs
 import pytest
 import torch_kit
@@ -115,7 +117,7 @@ def many():
 
 class Slow(Dataset):
     def __len__(self):
-        return 48
+        return 88
     def __getitem__(self, i):
         time.sleep(0.002)
         return torch.full((8,), float(i))
@@ -149,20 +151,21 @@ def equal_loader():
 
 def phases():
     net = nn.Sequential(nn.Linear(8, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 8))
-    opt = torch.optim.AdamW(net.parameters()); data = forward = backward = optimizer = whole = 0
+    opt = torch.optim.AdamW(net.parameters()); steps = []
     it = iter(DataLoader(Slow(), batch_size=4, num_workers=2))
     next(it); net(torch.zeros(4, 8)).sum().backward(); opt.step()
-    begun = now()
-    for i in range(11):
-        t = [now()]
+    t = [now()]
+    for i in range(21):
+        begun = t[-1]; t = [now()]
         x = next(it); t.append(now())
         x = x.repeat(32, 1)
         t.append(now()); y = net(x); t.append(now())
         loss = y.sum()
         t.append(now()); loss.backward(); t.append(now())
         opt.step(); t.append(now())
-        data += t[1] - t[0]; forward += t[3] - t[2]; backward += t[5] - t[4]; optimizer += t[6] - t[5]
-    return {"data": data * 1e3, "forward": forward * 1e3, "backward": backward * 1e3, "optimizer": optimizer * 1e3, "whole": (now() - begun) * 1e3}
+        took = (t[1] - t[0], t[3] - t[2], t[5] - t[4], t[6] - t[5], t[6] - begun)
+        steps.append(dict(zip(("data", "forward", "backward", "optimizer", "whole"), [s * 1e3 for s in took])))
+    return steps
 
 compiled_early = torch.compile(model(), backend="eager", fullgraph=True)
 compiled_early(torch.zeros(2, 8))
@@ -252,17 +255,15 @@ def test_a_step_that_a_gradient_scaler_leaves_out_is_a_step(job):
 
 
 def test_phases_last_as_long_as_the_program_says(job):
-    for attempt in range(3):
-        said, of = run(job, "phases")
-        found = query(job, f"SELECT count(*) AS n, sum(data_ms) AS data, sum(forward_ms) AS forward, sum(backward_ms) "
-                           f"AS backward, "
-                           f"sum(optimizer_ms) AS optimizer, sum(duration_ms) AS whole FROM "
-                           f"python.torch_step WHERE {of}")[0]
-        assert found.pop("n") == 11
-        off = {name: abs(found[name] - said[name]) / max(said[name], 5) for name in found}
-        if max(off.values()) < 0.05:
-            break
-    assert max(off.values()) < 0.1, (found, said)  # on a machine that does other things; else 0.05
+    """Step by step, by the median: a busy machine may take the CPU away between the program's look at the clock and
+    ours, in a step or two."""
+    said, of = run(job, "phases")
+    found = query(job, f"SELECT data_ms AS data, forward_ms AS forward, backward_ms AS backward, optimizer_ms AS "
+                       f"optimizer, duration_ms AS whole FROM python.torch_step WHERE {of} ORDER BY timestamp")
+    assert len(found) == len(said) == 21
+    for name in said[0]:
+        off = [abs(ours[name] - its[name]) / max(its[name], 0.5) for ours, its in zip(found, said)]
+        assert statistics.median(off) < 0.15, (name, found, said)
     shapes = query(job, f"SELECT DISTINCT shapes FROM python.torch_trace WHERE module = '2' AND shapes IS NOT "
                         f"NULL AND {of}")
     assert shapes == [{"shapes": "float32[128,700]"}]
