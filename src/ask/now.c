@@ -213,7 +213,8 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
             t = &s->threads[i];
             wait = i < s->waits.n ? &s->waits.at[i] : NULL;
         }
-    snprintf(line->verdict, sizeof(line->verdict), "%s", s->verdict);
+    snprintf(line->verdict, sizeof(line->verdict), "%s", s->verdict_is_wait ? "" : s->verdict);
+    snprintf(line->waits, sizeof(line->waits), "%s", s->verdict_is_wait ? s->verdict : "");
     if (!t)
         return;
     const struct pb_shown_frame *frame = innermost_own(t);

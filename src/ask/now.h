@@ -21,7 +21,8 @@ struct pb_now_line {
     int line;          /* 0: none */
     int64_t step;      /* of python.torch_step; -1: none is recorded */
     double seconds;    /* how long it has been at this place, or asleep; negative: seen for the first time */
-    char verdict[512]; /* what it waits for; "": unknown */
+    char verdict[512]; /* what holds it or has ended it; "": nothing is known */
+    char waits[512];   /* what its main thread waits for; "": nothing is known */
 };
 
 struct pb_now_lines {

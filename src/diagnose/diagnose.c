@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "diagnose/headline.h"
 #include "diagnose/look.h"
 #include "diagnose/recorded.h"
 
@@ -16,7 +17,7 @@
 
 enum {
     RULES_MS = 4000,
-    PATIENCE_MS = 5000, /* how long a wait that is no proof by itself must have lasted: rules say the same */
+    PATIENCE_MS = PB_DIAG_PATIENCE_S * 1000,
     PATIENT_MIN_MS = 500,
 };
 

@@ -3,8 +3,10 @@
 One process that has imported torch forks the ranks of all jobs: an import takes seconds. A fork shows the environment
 of its parent, so each rank writes its own into a variable that the parent keeps for it.
 """
+import csv
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -90,6 +92,10 @@ def free_port():
 
 def state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def launcher_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
 
 
 @contextmanager
@@ -210,6 +216,55 @@ def test_the_answer_stands_alone(warm, tmp_path):
     assert any("with second:  # here" in line for line in text)
     assert any(line.startswith("Certain: ") for line in text)
     assert any(line.startswith("Next: ") for line in text)
+
+
+def test_other_commands_say_what_diagnose_says(warm, tmp_path):
+    def said(text):
+        return re.sub(r"\d+ s ", "N s ", " ".join(text.split()))
+
+    def now():
+        lines = json.loads(jobs.probe("-t", launcher_of(pids[0]), "--all", "now", "--json").stdout)
+        return {int(line["rank"]): line["verdict"] for line in lines}
+
+    with job(warm, tmp_path, HANGS["sleep"][2]) as (pids, _):
+        says = said(root(pids[0])["says"])
+        report = tmp_path / "report.html"
+        assert jobs.probe("-t", pids[0], "report", "-o", report).returncode == 0
+        jobs.wait_until(lambda: said(now()[2] or "") == says, what=says)
+        waiting = [now()[rank] for rank in (0, 1, 3)]
+        stacks = {pid: jobs.probe("-t", pid, "backtrace").stdout for pid in (pids[0], pids[2])}
+        data = json.loads(jobs.probe("-t", pids[0], "backtrace", "--json").stdout)
+    assert set(waiting) == {"It waits for rank 2, which holds up the job."}
+    for pid, text in stacks.items():
+        assert said(text).startswith(f"{says} evidence: probing -t {pid} diagnose process {pid}"), text
+    assert "holds up" not in json.dumps(data), "data has what was read, and judges nothing"
+    assert says in said(report.read_text())
+
+
+def test_now_that_goes_on_names_the_culprit_and_nobody_of_a_job_that_works(warm, tmp_path):
+    def verdicts(pid, until):
+        """Of one round after the other, until one of them will do."""
+        command = [jobs.PROGRAM, "-t", launcher_of(pid), "--all", "now", "--watch", "--interval", "300ms",
+                   "--format", "csv"]
+        shown = subprocess.Popen(command, stdout=subprocess.PIPE, universal_newlines=True)
+        rounds = [{}]  # each begins with the names of the columns
+        for row in csv.DictReader(line for line in shown.stdout if line.strip()):
+            if row["pid"] == "pid":
+                rounds.append({})
+            else:
+                rounds[-1][row["rank"]] = row["verdict"]
+            if len(rounds) > 1 and until(rounds[:-1]):
+                break
+        shown.kill()
+        shown.wait()
+        return rounds[:-1]
+
+    with job(warm, tmp_path, HANGS["lock"][2]) as (pids, _):
+        last = verdicts(pids[0], lambda rounds: rounds[-1].get("2") or len(rounds) > 200)[-1]
+    assert last["2"].startswith("Rank 2 holds up the job: it waits for a lock"), last
+    with job(warm, tmp_path, "steps(None, bad=None)") as (pids, _):
+        quiet = verdicts(pids[0], lambda rounds: len(rounds) > 10)
+    assert not any(verdict for lines in quiet for verdict in lines.values()), quiet
 
 
 def test_a_process_without_rank_that_waits_is_no_fault():

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/print/diagnosis_print.h"
 #include "cli/print/rows.h"
 #include "cli/print/stacks_print.h"
 #include "cli/ranks/ranks.h"
@@ -272,6 +273,34 @@ static int print_source(const struct set *set, size_t n, const char *file, struc
     return 0;
 }
 
+/* Whether a main thread has stood still for so long that diagnose would name it. */
+static bool stands_still(const struct pb_stacks *s)
+{
+    if (!s->source.pid)
+        return false;
+    for (size_t i = 0; i < s->n && i < s->waits.n; i++)
+        if (s->threads[i].native.tid == s->pid && s->waits.at[i].seconds >= PB_DIAG_PATIENCE_S &&
+            (s->verdict_is_wait || s->rank >= 0))
+            return true;
+    return s->verdict[0] && !s->verdict_is_wait;
+}
+
+/* Whose fault it is says diagnose, not the stacks: what waits is not what is wrong. */
+static void print_headline(const struct pb_call *call, const struct set *set, size_t n)
+{
+    struct pb_headlines said;
+    struct pb_err ignored = {0};
+    bool any = false;
+
+    for (size_t i = 0; i < n; i++)
+        any |= stands_still(set->shown[i]);
+    if (!any || !call->target || pb_headlines_ask(&call->ask, &call->targets, false, &said, &ignored) < 0)
+        return;
+    if (pb_headlines_print(&said, call->target))
+        putchar('\n');
+    pb_headlines_done(&said);
+}
+
 static int print_once(const struct pb_call *call, const struct backtrace_plan *p, struct set *set, size_t n,
                       struct pb_history *histories, struct pb_err *err)
 {
@@ -279,6 +308,8 @@ static int print_once(const struct pb_call *call, const struct backtrace_plan *p
         return 0;
     if (p->source)
         return print_source(set, n, p->source, err);
+    if (call->format == PB_FORMAT_TABLE && p->count == 1)
+        print_headline(call, set, n);
     if (p->merge && (p->json || call->format == PB_FORMAT_TABLE))
         return print_merged(call, p, set, n, err);
     if (p->json)
@@ -336,18 +367,19 @@ const struct pb_command pb_cmd_backtrace = {
     .alias = "dump",
     .summary = "what every thread is doing now: Python stacks, read from outside",
     .synopsis = "",
-    .text = "Works on any process, also one that hangs, is stopped (SIGSTOP), holds the GIL for ever, or "
-            "runs in a\n"
-            "container; nothing is loaded into it. The thread that holds the GIL comes first, then those "
-            "that run; the\n"
-            "innermost frame is at the top. Where it can be known, a line on top says what the process waits "
-            "for.\n"
-            "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
-            "since a\n"
-            "stack read from a running thread never was (--no-stop forbids that). CPython 3.4 to 3.15.\n"
-            "With --native the frames of C, C++ and other libraries stand where they were called: function "
-            "[module] (file:line).\n"
-            "A process without Python shows its native stacks without being asked.",
+    .text =
+        "Works on any process, also one that hangs, is stopped (SIGSTOP), holds the GIL for ever, or "
+        "runs in a\n"
+        "container; nothing is loaded into it. The thread that holds the GIL comes first, then those "
+        "that run; the\n"
+        "innermost frame is at the top. Where it can be known, a line on top says what the process waits "
+        "for;\nwhere it has waited for five seconds, another one says what is wrong, as `diagnose` does.\n"
+        "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
+        "since a\n"
+        "stack read from a running thread never was (--no-stop forbids that). CPython 3.4 to 3.15.\n"
+        "With --native the frames of C, C++ and other libraries stand where they were called: function "
+        "[module] (file:line).\n"
+        "A process without Python shows its native stacks without being asked.",
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,

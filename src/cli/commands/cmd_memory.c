@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
+#include "cli/print/diagnosis_print.h"
 #include "cli/print/memory_print.h"
 #include "cli/print/rows.h"
 #include "print/outlet.h"
@@ -10,6 +11,26 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Growth alone is no leak: whether it is one says diagnose. */
+static void print_leaks(const struct pb_call *call, const struct pb_memory_answer *answers)
+{
+    struct pb_headlines said;
+    struct pb_err ignored = {0};
+    bool any = false;
+
+    for (size_t i = 0; i < call->targets.n; i++)
+        any |= answers[i].result == 0 && !answers[i].memory.dead && answers[i].memory.growth > 0;
+    if (!any || pb_headlines_ask(&call->ask, &call->targets, true, &said, &ignored) < 0)
+        return;
+    for (size_t i = 0; i < call->targets.n; i++) {
+        const struct pb_headline *h = pb_headline_of(&said, call->targets.at[i].pid);
+        if (h && strcmp(h->kind, "leak") == 0)
+            pb_headline_print(h);
+    }
+    pb_headlines_done(&said);
+}
 
 static int run(const struct pb_call *call, struct pb_err *err)
 {
@@ -39,12 +60,15 @@ static int run(const struct pb_call *call, struct pb_err *err)
             pb_memory_put_json(&json, memory);
         } else if (format == PB_FORMAT_TABLE) {
             if (call->targets.n > 1)
-                pb_put_between(stdout, shown++ ? "\n" : "", memory->label, "\n");
+                pb_put_between(stdout, shown ? "\n" : "", memory->label, "\n");
+            shown++;
             pb_memory_print(memory);
         } else {
             pb_memory_add_row(&rows, memory);
         }
     }
+    if (format == PB_FORMAT_TABLE && shown)
+        print_leaks(call, answers);
     /* One process that cannot be read is an error, and no output. */
     if (format == PB_FORMAT_JSON && (shown || call->targets.n > 1)) {
         if (!shown)
@@ -66,7 +90,8 @@ const struct pb_command pb_cmd_memory = {
         "In RAM and mapped now, from the kernel; Python's heap, read from outside; growth, from the row "
         "a second that an\nagent or `record` keeps: of the second half of that time, once it is a minute, "
         "and with the line that holds what grew\nwhere allocations are sampled "
-        "(probing.memory.sampling=on); memory on GPUs, from the driver. torch's own memory on GPUs "
+        "(probing.memory.sampling=on), and what diagnose says of it; memory on GPUs, from the driver. "
+        "torch's own memory on GPUs "
         "is asked of "
         "Python, where an\nagent is in the process, for a second at most. Of a process that has ended: "
         "what was "

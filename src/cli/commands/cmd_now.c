@@ -1,17 +1,22 @@
-/* now: one line per process: what it is doing at this moment. */
+/* now: one line per process: what it is doing at this moment.
+ *
+ * What is wrong with it is said by diagnose, and only where something has stood still for a while: the looks
+ * that this takes are not for free. */
 #include "ask/now.h"
 #include "base/time.h"
 #include "cli/cli.h"
 #include "cli/print/rows.h"
 #include "cli/values.h"
+#include "diagnose/headline_keeper.h"
 #include "remote/runs.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static const char *const columns[] = {"pid",      "rank", "state", "since",   "step", "memory_mb",
-                                      "function", "file", "line",  "verdict", "id",   "command"};
+static const char *const columns[] = {"pid",  "rank", "state",   "since", "step", "memory_mb", "function",
+                                      "file", "line", "verdict", "waits", "id",   "command"};
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void add_text(struct pb_rows *rows, const char *text)
@@ -30,7 +35,7 @@ static void add_number(struct pb_rows *rows, double value, const char *format)
     pb_rows_number(rows, "%s", text);
 }
 
-static void add_line(struct pb_rows *rows, const struct pb_now_line *l)
+static void add_line(struct pb_rows *rows, const struct pb_now_line *l, const char *verdict)
 {
     const struct pb_running *p = &l->process;
     char id[PB_RUN_ID_SIZE];
@@ -44,22 +49,63 @@ static void add_line(struct pb_rows *rows, const struct pb_now_line *l)
     add_text(rows, l->function);
     add_text(rows, l->file);
     add_number(rows, l->line ? l->line : -1, "%.0f");
-    add_text(rows, l->verdict);
+    add_text(rows, verdict);
+    add_text(rows, l->waits);
     pb_rows_text(rows, pb_run_id_text(&(struct pb_run_id){p->pid, p->start_time, 0}, id));
     pb_rows_text(rows, p->command);
 }
 
-static int show_once(const struct pb_call *call, struct pb_now *now, struct pb_err *err)
+/* Where headlines come from: a thread while the command goes on, or else one look. */
+struct headline_source {
+    struct pb_headline_keeper *keeper;
+    struct pb_headlines once;
+};
+
+/* Whether it has stood still for so long that diagnose would name it. */
+static bool stands_still(const struct pb_now_line *l)
+{
+    return l->verdict[0] || (l->seconds >= PB_DIAG_PATIENCE_S && (l->process.rank[0] || l->waits[0]));
+}
+
+static void look_for_headlines(const struct pb_call *call, const struct pb_now_lines *lines,
+                               struct headline_source *from)
+{
+    struct pb_err ignored = {0};
+    bool any = false;
+
+    for (size_t i = 0; i < lines->n; i++)
+        any |= stands_still(&lines->at[i]);
+    if (any && from->keeper)
+        pb_headline_keeper_look(from->keeper);
+    else if (any)
+        (void)pb_headlines_ask(&call->ask, &call->targets, true, &from->once, &ignored);
+}
+
+/* What a prompt of ours holds says itself how it goes on. */
+static const char *verdict_of(struct headline_source *from, const struct pb_now_line *l,
+                              struct pb_headline *buf)
+{
+    const struct pb_headline *h = from->keeper ? NULL : pb_headline_of(&from->once, l->process.pid);
+
+    if (from->keeper && pb_headline_keeper_of(from->keeper, l->process.pid, buf))
+        h = buf;
+    return h && strcmp(h->kind, "held") != 0 ? h->text : l->verdict;
+}
+
+static int show_once(const struct pb_call *call, struct pb_now *now, struct headline_source *from,
+                     struct pb_err *err)
 {
     struct pb_now_lines lines;
     struct pb_rows rows;
+    struct pb_headline buf;
 
     int r = pb_now_look(now, &call->ask, &call->targets, &lines, err);
     if (r < 0)
         return r;
+    look_for_headlines(call, &lines, from);
     pb_rows_init(&rows, columns, COLUMNS);
     for (size_t i = 0; i < lines.n; i++)
-        add_line(&rows, &lines.at[i]);
+        add_line(&rows, &lines.at[i], verdict_of(from, &lines.at[i], &buf));
     r = pb_rows_print(&rows, call->format, "no Python process that you may read is running here", err);
     pb_rows_done(&rows);
     return r;
@@ -68,12 +114,17 @@ static int show_once(const struct pb_call *call, struct pb_now *now, struct pb_e
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     unsigned interval_ms = pb_call_ms(call, "interval");
+    bool watch = pb_call_option(call, "watch");
+    struct headline_source from = {0};
+
     struct pb_now *now = pb_now_new();
     if (!now)
         return pb_fail(err, -ENOMEM, "out of memory");
     uint64_t next = pb_now_ns();
-    int r = show_once(call, now, err);
-    while (r == 0 && pb_call_option(call, "watch")) {
+    int r = watch ? pb_headline_keeper_start(&call->ask, &call->targets, &from.keeper, err) : 0;
+    if (r == 0)
+        r = show_once(call, now, &from, err);
+    while (r == 0 && watch) {
         uint64_t time = pb_now_ns();
         next += interval_ms * PB_NS_PER_MS;
         if (next > time)
@@ -82,8 +133,10 @@ static int run(const struct pb_call *call, struct pb_err *err)
             next = time; /* printing took longer than the interval */
         if (call->format == PB_FORMAT_TABLE)
             putchar('\n');
-        r = show_once(call, now, err);
+        r = show_once(call, now, &from, err);
     }
+    pb_headline_keeper_stop(from.keeper);
+    pb_headlines_done(&from.once);
     pb_now_free(now);
     return r;
 }
@@ -103,7 +156,8 @@ const struct pb_command pb_cmd_now = {
             "thread, for how many seconds it has slept or was seen at the same line, the step of its "
             "training where\n"
             "that is recorded, its memory, and the innermost frame that belongs neither to Python nor to an\n"
-            "installed package. Read from outside, as backtrace does.",
+            "installed package. Read from outside, as backtrace does. What is wrong with a process, or whom "
+            "it waits\nfor, is said as `diagnose` says it, where something has stood still for five seconds.",
     .example = "probing now\nprobing now --watch\nprobing now --json",
     .options = options,
     .flags = PB_CMD_CLUSTER | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_ROWS | PB_CMD_TOGETHER,

@@ -8,6 +8,7 @@
 #include "base/replace.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
+#include "diagnose/diagnose.h"
 #include "engine/shared/cells.h"
 #include "print/glyph.h"
 
@@ -70,7 +71,8 @@ static const struct section {
      "SELECT stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS avg_ms,"
      " round(sum(self_ms), 2) AS self_total_ms FROM python.torch_trace"
      " WHERE timestamp > (SELECT max(timestamp) FROM python.torch_trace) - INTERVAL 1 MINUTE"
-     " AND stage <> 'step' GROUP BY ALL ORDER BY sum(self_ms) DESC LIMIT 20",
+     " AND stage <> 'step' AND NOT (stage = 'backward' AND EXISTS (FROM python.comm_collective))"
+     " GROUP BY ALL ORDER BY sum(self_ms) DESC LIMIT 20",
      ROWS},
     {"Collectives that are not over", "None.",
      "SELECT timestamp, op, bytes, location FROM python.comm_collective WHERE state <> 'completed' ORDER BY 1"
@@ -206,6 +208,56 @@ static int put_section(FILE *to, const struct pb_call *call, const struct sectio
     return r;
 }
 
+static void put_text(FILE *to, const char *before, const char *text, const char *after)
+{
+    fputs(before, to);
+    put_escaped(to, text, strlen(text));
+    fputs(after, to);
+}
+
+static void put_finding(FILE *to, const struct pb_diag_finding *f)
+{
+    put_text(to, "<p class=\"bad\"><b>", f->says, "</b></p>\n");
+    if (f->nevidence)
+        fputs("<table>\n", to);
+    for (size_t i = 0; i < f->nevidence; i++) {
+        fputs("<tr>", to);
+        for (size_t k = 0; k < PB_DIAG_FIELDS; k++)
+            put_text(to, "<td>", f->evidence[i].field[k], "");
+        fputs("</tr>\n", to);
+    }
+    if (f->nevidence)
+        fputs("</table>\n", to);
+    if (f->why[0])
+        put_text(to, "<p>", f->why, "</p>\n");
+    if (f->next[0])
+        put_text(to, "<p>Next: ", f->next, "</p>\n");
+}
+
+/* What diagnose says of the job of this process. */
+static void put_diagnosis(FILE *to, const struct pb_call *call, struct pb_err *err)
+{
+    struct pb_diag_request request = {.targets = &call->targets, .recorded = true, .patient = true};
+    struct pb_diagnosis d = {0};
+    bool found = false;
+
+    fputs("<h2>What is wrong</h2>\n", to);
+    int r = call->targets.at[0].dead ? 0 : pb_diagnose(&call->ask, &request, &d, err);
+    for (size_t i = 0; r == 0 && i < d.n; i++)
+        for (size_t k = 0; d.at[i].verdict && k < d.at[i].findings.n; k++)
+            if (k == 0 || d.at[i].findings.at[k].second) {
+                put_finding(to, &d.at[i].findings.at[k]);
+                found = true;
+            }
+    if (r < 0)
+        put_text(to, "<p class=\"bad\">", err->text, "</p>\n");
+    else if (call->targets.at[0].dead)
+        fputs("<p>Not looked for: the process has ended.</p>\n", to);
+    else if (!found)
+        fputs("<p>No problem was found in its job.</p>\n", to);
+    pb_diagnosis_done(&d);
+}
+
 static void put_setting(void *arg, const struct pb_shown_setting *setting)
 {
     FILE *to = arg;
@@ -238,6 +290,7 @@ static void put_report(FILE *to, const struct pb_call *call, struct pb_err *err)
     put_escaped(to, target->label, strlen(target->label));
     fprintf(to, "</h1>\n<p>Process %d, %s UTC, probing %s. Secrets are masked.</p>\n", (int)target->pid, when,
             PROBING_VERSION);
+    put_diagnosis(to, call, err);
     for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++)
         (void)put_section(to, call, &sections[i], err);
     fputs("<h2>Settings</h2>\n<table><tr><th>setting<th>value<th>from</tr>\n", to);
@@ -293,13 +346,13 @@ static const struct pb_option options[] = {
 
 const struct pb_command pb_cmd_report = {
     .name = "report",
-    .summary = "one HTML file for a ticket: stacks, steps, modules, memory, alerts, settings",
+    .summary = "one HTML file for a ticket: what is wrong, stacks, steps, modules, memory, alerts",
     .synopsis = "",
-    .text =
-        "What the process runs, its alerts, all stacks, the times of its last steps, the slowest modules,\n"
-        "collectives that are not over, memory and settings, as one file. Secrets are masked, as "
-        "everywhere;\n"
-        "names of functions, files and modules are in it.",
+    .text = "What diagnose says of its job, what the process runs, its alerts, all stacks, the times of its "
+            "last steps, the slowest modules,\n"
+            "collectives that are not over, memory and settings, as one file. Secrets are masked, as "
+            "everywhere;\n"
+            "names of functions, files and modules are in it.",
     .example = "probing -t 4711 report -o ticket.html",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER,

@@ -8,12 +8,14 @@
 #include "cli/query/query_run.h"
 #include "cli/ranks/ranks.h"
 #include "cli/values.h"
+#include "diagnose/headline.h"
 #include "engine/shared/text.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TIMEOUT_MS = 30000 };
@@ -72,13 +74,16 @@ static const char waits[] = LAST_STEPS
     " SELECT {rank,}round(100 * c / d, 1) AS \"in collectives, beside the phases %\"{waiting} FROM sums"
     " WHERE c > 0";
 
-/* Shares are of the time of those steps of the last minute that recorded modules. */
+/* Shares are of the time of those steps of the last minute that recorded modules. With collectives a backward
+ * as a whole is left out: it has the time in which a rank waits for a slower one, and would make the ranks
+ * that wait the slow ones. */
 static const char modules[] =
     "WITH edge AS (SELECT max(timestamp) - INTERVAL 1 MINUTE AS t FROM python.torch_step),"
     " whole AS (SELECT {rank,}sum(duration_ms) AS ms FROM python.torch_step, edge WHERE sampled"
     " AND timestamp > edge.t {by rank}),"
     " last AS (SELECT * FROM python.torch_trace, edge WHERE timestamp > edge.t"
-    " AND (stage IN ('forward', 'eval', 'recompute') OR depth = 0) AND stage <> 'step')"
+    " AND (stage IN ('forward', 'eval', 'recompute') OR depth = 0) AND stage <> 'step'"
+    " AND NOT (stage = 'backward' AND EXISTS (FROM python.comm_collective)))"
     " SELECT {rank,}stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS "
     "avg_ms,"
     " round(avg(self_ms), 4) AS self_ms, round(100 * sum(self_ms) / any_value(ms), 1) AS \"of steps %\""
@@ -150,8 +155,30 @@ static void put_statement(FILE *to, const char *statement, bool ranks, const str
     }
 }
 
-/* All statements to run, on the heap. NULL: out of memory. */
-static char *make_sql(bool as_tree, bool as_table, bool ranks, const struct pb_own_code *own)
+/* What diagnose says of the job, as a table of its own, with the moment: on a terminal the other tables go
+ * on. */
+static void put_diagnosis(FILE *to, const struct pb_call *call)
+{
+    struct pb_headlines said;
+    struct pb_err ignored = {0};
+    char at[32];
+    time_t now = time(NULL);
+    struct tm tm;
+
+    if (pb_headlines_ask(&call->ask, &call->targets, true, &said, &ignored) < 0)
+        return;
+    strftime(at, sizeof(at), "%H:%M:%S", localtime_r(&now, &tm));
+    for (size_t i = 0; i < said.njobs; i++) {
+        fputs("SELECT ", to);
+        pb_put_quoted(to, said.jobs[i], '\'');
+        fprintf(to, " AS \"what is wrong, at %s\"; ", at);
+    }
+    pb_headlines_done(&said);
+}
+
+/* All statements to run, on the heap. call: whose job is judged too; NULL: none. NULL: out of memory. */
+static char *make_sql(const struct pb_call *call, bool as_tree, bool as_table, bool ranks,
+                      const struct pb_own_code *own)
 {
     const char *const summary[] = {rates, split, waits, calls, evaluations, modules, collectives, alerts};
     char *sql = NULL;
@@ -162,6 +189,8 @@ static char *make_sql(bool as_tree, bool as_table, bool ranks, const struct pb_o
         return NULL;
     if (as_tree)
         put_statement(to, tree, ranks, NULL);
+    if (call)
+        put_diagnosis(to, call);
     if (!as_tree && !as_table) /* csv, json and tsv hold one table: the steps */
         put_statement(to, steps, ranks, NULL);
     for (size_t i = 0; !as_tree && as_table && i < sizeof(summary) / sizeof(summary[0]); i++) {
@@ -194,7 +223,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
          known = !as_tree && o.format == PB_QUERY_TABLE && !ranks && !call->targets.at[0].dead &&
                  pb_own_code_ask(&call->ask, &call->targets.at[0], PB_OWN_OUTSIDE, &own, err) == 0;
     err->text[0] = '\0';
-    char *sql = make_sql(as_tree, o.format == PB_QUERY_TABLE, ranks, known ? &own : NULL);
+    bool judged = !as_tree && o.format == PB_QUERY_TABLE && !call->targets.at[0].dead;
+    char *sql =
+        make_sql(judged ? call : NULL, as_tree, o.format == PB_QUERY_TABLE, ranks, known ? &own : NULL);
     if (!sql)
         return pb_fail(err, -ENOMEM, "out of memory");
     int r = live ? pb_query_watch(call, &o, sql, strlen(sql), err)
@@ -231,7 +262,8 @@ const struct pb_command pb_cmd_torch = {
     .summary = "what a PyTorch job does: steps, phases, slowest modules, collectives, alerts",
     .synopsis = "[tree | profile]",
     .text =
-        "The last 200 steps with their split into data loading, forward, backward, optimizer and the "
+        "What diagnose says of the job; the last 200 steps with their split into data loading, forward, "
+        "backward, optimizer and the "
         "program's own code\n"
         "outside of these, with the line that takes most of it (by a second of looks from outside); time in "
         "collectives,\nwhich run beside the phases, and of several ranks what each waits for others; the "

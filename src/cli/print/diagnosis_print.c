@@ -86,13 +86,35 @@ static void put_evidence(const struct pb_diag_finding *f)
     }
 }
 
-static void put_finding(const struct pb_diag_finding *f)
+static void put_bold(const char *text)
 {
     if (pb_color())
         fputs(pb_style(PB_BOLD), stdout);
-    put_wrapped("", f->says);
+    put_wrapped("", text);
     if (pb_color())
         fputs(pb_style(PB_PLAIN), stdout);
+}
+
+void pb_headline_print(const struct pb_headline *h)
+{
+    put_bold(h->text);
+}
+
+bool pb_headlines_print(const struct pb_headlines *h, const char *target)
+{
+    for (size_t i = 0; i < h->njobs; i++)
+        put_bold(h->jobs[i]);
+    if (h->njobs) {
+        fputs("  evidence: probing -t ", stdout);
+        pb_put_name(stdout, target);
+        puts(" diagnose");
+    }
+    return h->njobs;
+}
+
+static void put_finding(const struct pb_diag_finding *f)
+{
+    put_bold(f->says);
     put_evidence(f);
     if (f->why[0])
         put_wrapped("", f->why);

@@ -2,6 +2,11 @@
 #pragma once
 
 #include "diagnose/diagnose.h"
+#include "diagnose/headline.h"
 
 void pb_diagnosis_print(const struct pb_diagnosis *d);
 void pb_diagnosis_print_json(const struct pb_diagnosis *d);
+/* The sentence of each job, and the command that has the evidence: for other commands. Nothing where nothing
+ * was found. Returns whether something was. */
+bool pb_headlines_print(const struct pb_headlines *h, const char *target);
+void pb_headline_print(const struct pb_headline *h);
