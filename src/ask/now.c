@@ -6,7 +6,9 @@
 #include "ask/stacks.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "base/time.h"
+#include "remote/procinfo.h"
 #include "table/reader.h"
 
 #include <errno.h>
@@ -27,7 +29,9 @@ struct known {
     bool opened;           /* its tables were searched for */
     int arena;             /* -1: none */
     struct pb_reader *reader;
-    bool seen; /* in the latest list */
+    bool seen;       /* in the latest list */
+    bool asked;      /* which worker it is */
+    char worker[16]; /* its number in its data loader; "": it is none */
 };
 
 struct pb_now {
@@ -194,15 +198,66 @@ static int64_t last_step(struct pb_reader *reader)
 
 /* --- where it stands --- */
 
-static const struct pb_shown_frame *innermost_own(const struct pb_shown_thread *t)
+static const struct pb_shown_frame *find_frame(const struct pb_shown_thread *t, const char *file,
+                                               const char *function)
 {
     for (size_t i = 0; i < t->nframes; i++)
-        if (pb_stacks_is_own(t->frames[i].code->file))
+        if (pb_text_ends_with(t->frames[i].code->file, file) &&
+            strcmp(t->frames[i].code->name, function) == 0)
             return &t->frames[i];
-    return t->nframes ? &t->frames[0] : NULL;
+    return NULL;
 }
 
-static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struct known *k)
+/* What a worker of a data loader runs. */
+static const struct pb_shown_frame *find_worker(const struct pb_shown_thread *t)
+{
+    return find_frame(t, "torch/utils/data/_utils/worker.py", "_worker_loop");
+}
+
+/* Asks once for the number, a variable of the worker's own loop. */
+static void ask_worker(struct known *k, const struct pb_ask *ask)
+{
+    const struct pb_stacks_options options = {.locals = true, .within_ms = LIMIT_MS};
+    struct pb_target target = {.pid = k->pid};
+    struct pb_stacks_answer answer = {0};
+
+    k->asked = true;
+    if (pb_stacks_ask(ask, &(struct pb_targets){.at = &target, .n = 1}, &options, PB_WAITS_NONE, &answer) ==
+        0)
+        for (size_t i = 0; answer.result >= 0 && i < answer.stacks->n; i++) {
+            const struct pb_shown_frame *frame = find_worker(&answer.stacks->threads[i]);
+            const char *number = frame && frame->locals ? pb_py_locals_get(frame->locals, "worker_id") : NULL;
+            if (number)
+                snprintf(k->worker, sizeof(k->worker), "%s", number);
+        }
+    pb_stacks_answers_done(&answer, 1);
+}
+
+/* When a worker last gave a batch: since then the thread that sends batches waits for one. The worker itself
+ * looks every five seconds whether its parent is alive. */
+static double since_batch(const struct pb_stacks *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (find_frame(&s->threads[i], "multiprocessing/queues.py", "_feed"))
+            return pb_wait_seconds(s, &s->threads[i]);
+    return -1;
+}
+
+static void fill_worker(struct pb_now_line *line, const struct pb_stacks *s, const struct known *k)
+{
+    struct pb_procinfo info;
+    double seconds = since_batch(s);
+
+    if (line->process.rank[0])
+        snprintf(line->worker, sizeof(line->worker), "worker %s of rank %s", k->worker, line->process.rank);
+    else if (pb_procinfo_read(k->pid, &info, NULL) == 0)
+        snprintf(line->worker, sizeof(line->worker), "worker %s of %d", k->worker, (int)info.ppid);
+    if (seconds >= 0)
+        line->seconds = seconds;
+}
+
+static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struct known *k,
+                      const struct pb_ask *ask)
 {
     const struct pb_shown_thread *t = NULL;
     const struct pb_wait *wait = NULL;
@@ -217,7 +272,9 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
     snprintf(line->waits, sizeof(line->waits), "%s", s->verdict_is_wait ? s->verdict : "");
     if (!t)
         return;
-    const struct pb_shown_frame *frame = innermost_own(t);
+    const struct pb_shown_frame *frame = pb_stacks_own_frame(t), *worker = find_worker(t);
+    if (!frame)
+        frame = worker ? worker : t->nframes ? &t->frames[0] : NULL;
     snprintf(line->state, sizeof(line->state), "%s", pb_stacks_state(t, buf, sizeof(buf)));
     if (t->raised[0]) {
         snprintf(line->function, sizeof(line->function), "%s", t->raised_in);
@@ -241,6 +298,10 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
         line->seconds = t->held_seconds;
     else if (wait && wait->seconds > line->seconds)
         line->seconds = wait->seconds;
+    if (worker && !k->asked)
+        ask_worker(k, ask);
+    if (worker && k->worker[0])
+        fill_worker(line, s, k);
 }
 
 int pb_now_look(struct pb_now *now, const struct pb_ask *ask, const struct pb_targets *targets,
@@ -270,7 +331,7 @@ int pb_now_look(struct pb_now *now, const struct pb_ask *ask, const struct pb_ta
         struct known *k = find_known(now, &line->process);
         if (answers[i].result < 0 || !k)
             continue;
-        fill_line(line, answers[i].stacks, k);
+        fill_line(line, answers[i].stacks, k, &limited);
         if (line->process.probed && !k->opened)
             open_tables(k, &limited);
         line->step = k->reader ? last_step(k->reader) : -1;

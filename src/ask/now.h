@@ -19,8 +19,10 @@ struct pb_now_line {
     char state[64];            /* of its main thread, as pb_stacks_state gives it */
     char function[128], file[256];
     int line;          /* 0: none */
+    char worker[64];   /* "worker 3 of rank 1", of a data loader; "": it is none */
     int64_t step;      /* of python.torch_step; -1: none is recorded */
-    double seconds;    /* how long it has been at this place, or asleep; negative: seen for the first time */
+    double seconds;    /* how long it has been at this place, or asleep; since a worker gave a batch; negative:
+                          seen for the first time */
     char verdict[512]; /* what holds it or has ended it; "": nothing is known */
     char waits[512];   /* what its main thread waits for; "": nothing is known */
 };

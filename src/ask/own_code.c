@@ -53,22 +53,19 @@ static bool is_in_part(const struct pb_shown_thread *t, enum pb_own_part part)
 /* Frame 0 is the innermost. */
 static void count_line(struct tally *to, const struct pb_shown_thread *t)
 {
-    size_t i = 0;
+    const struct pb_shown_frame *own = pb_stacks_own_frame(t);
     unsigned k = 0;
 
-    while (i < t->nframes && !pb_stacks_is_own(t->frames[i].code->file))
-        i++;
-    if (i == t->nframes)
+    if (!own)
         return;
-    while (k < to->n &&
-           (strcmp(to->code[k]->file, t->frames[i].code->file) != 0 || to->line[k] != t->frames[i].line))
+    while (k < to->n && (strcmp(to->code[k]->file, own->code->file) != 0 || to->line[k] != own->line))
         k++;
     if (k == LINES)
         return;
     if (k == to->n) {
         to->n++;
-        to->code[k] = t->frames[i].code;
-        to->line[k] = t->frames[i].line;
+        to->code[k] = own->code;
+        to->line[k] = own->line;
     }
     to->hits[k]++;
 }

@@ -241,11 +241,23 @@ int pb_sources_text(const struct pb_ask *ask, const struct pb_stacks *s, const c
 
 bool pb_stacks_is_own(const char *file)
 {
-    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ",
-                                         "<probing>"};
+    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python3",
+                                         "/lib64/python3",  "<frozen ",        "<probing>"};
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (strstr(file, others[i]))
             return false;
     return true;
+}
+
+const struct pb_shown_frame *pb_stacks_own_frame(const struct pb_shown_thread *t)
+{
+    for (size_t i = 0; i < t->nframes; i++) {
+        const struct pb_py_code *code = t->frames[i].code;
+        if (pb_stacks_is_own(code->file))
+            return &t->frames[i];
+        if (strcmp(code->name, "_bootstrap") == 0 && strstr(code->file, "/multiprocessing/process.py"))
+            return NULL;
+    }
+    return NULL;
 }

@@ -70,18 +70,47 @@ static void label_by_pid(struct pb_target *t)
     snprintf(t->label, sizeof(t->label), "pid %d", (int)t->pid);
 }
 
-void pb_target_label(struct pb_target *t)
+static bool read_rank(pid_t pid, struct pb_identity *ret)
 {
     _cleanup_free_ char *environment = NULL;
-    struct pb_identity id;
     size_t len;
 
+    if (pb_proc_slurp(pb_proc_living(pid), "environ", &environment, &len) < 0)
+        return false;
+    pb_identity_read(environment, len, ret);
+    return ret->value[PB_ID_RANK][0];
+}
+
+/* Python's multiprocessing has started it: its command line is its parent's, or one that only that writes. */
+static bool is_multiprocessing(pid_t pid, pid_t parent)
+{
+    static const char words[] = "from multiprocessing.";
+    _cleanup_free_ char *own = NULL, *other = NULL;
+    size_t n, m;
+
+    if (pb_proc_slurp(pb_proc_living(pid), "cmdline", &own, &n) < 0 ||
+        pb_proc_slurp(pb_proc_living(parent), "cmdline", &other, &m) < 0)
+        return false;
+    return (n == m && memcmp(own, other, n) == 0) || memmem(own, n, words, sizeof(words) - 1);
+}
+
+void pb_target_label(struct pb_target *t)
+{
+    struct pb_identity id, parents;
+    struct pb_procinfo info;
+
     label_by_pid(t);
-    if (pb_proc_slurp(pb_proc_living(t->pid), "environ", &environment, &len) < 0)
+    if (!read_rank(t->pid, &id))
         return;
-    pb_identity_read(environment, len, &id);
-    if (id.value[PB_ID_RANK][0])
-        label_by_rank(t, id.value[PB_ID_RANK]);
+    const char *rank = id.value[PB_ID_RANK];
+    label_by_rank(t, rank);
+    /* A worker of a rank's data loader has its environment, but is not the rank. */
+    if (pb_procinfo_read(t->pid, &info, NULL) < 0 || !read_rank(info.ppid, &parents) ||
+        strcmp(rank, parents.value[PB_ID_RANK]) != 0 || !is_multiprocessing(t->pid, info.ppid))
+        return;
+    t->labelled_by = PB_LABEL_BY_NAME;
+    snprintf(t->label, sizeof(t->label), "rank %.10s pid %d", rank, (int)t->pid);
+    pb_text_clean(t->label);
 }
 
 static int add_target(struct pb_targets *targets, pid_t pid)
@@ -259,19 +288,37 @@ static int resolve_pattern(const struct pb_ask *ask, const char *pattern, bool a
     return 0;
 }
 
-/* With --all a pid stands for the Python processes below it (the workers of a launcher), or for itself when
- * there are none. */
+/* A launcher has no rank, and gives one to those that it starts. */
+static void leave_launcher(struct pb_targets *targets, pid_t pid)
+{
+    size_t kept = 0;
+    bool ranks = false;
+
+    for (size_t i = 0; i < targets->n; i++)
+        ranks |= targets->at[i].labelled_by == PB_LABEL_BY_RANK;
+    for (size_t i = 0; i < targets->n; i++)
+        if (!ranks || targets->at[i].pid != pid || targets->at[i].labelled_by == PB_LABEL_BY_RANK)
+            targets->at[kept++] = targets->at[i];
+    targets->n = kept;
+}
+
+/* With --all a pid stands for itself and the Python processes below it, or for those alone where it is their
+ * launcher. */
 static int resolve_children(const struct pb_ask *ask, pid_t pid, struct pb_targets *ret, struct pb_err *err)
 {
     _cleanup_(pb_processes_done) struct pb_processes processes = {0};
 
     int r = pb_processes_read(ask, &processes, err);
+    if (r == 0)
+        r = add_target(ret, pid);
     for (size_t i = 0; r == 0 && i < processes.n; i++)
         if (pb_process_below(&processes, &processes.at[i], pid))
             r = add_target(ret, processes.at[i].pid);
     bool any = false;
     if (r == 0)
         r = keep_python(ask, ret, &any);
+    if (r == 0 && any)
+        leave_launcher(ret, pid);
     if (r == 0 && !any) {
         ret->n = 0;
         r = add_labelled(ret, pid);

@@ -3,6 +3,7 @@
 
 #include "ask/stacks.h"
 #include "base/procfs.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -79,19 +80,13 @@ static const struct {
 #define LIBRARY_FRAMES 32         /* the waiting function is within so many of the innermost frames */
 #define RANKS_KEPT     (1u << 18) /* of groups: a hostile process may have any number of threads */
 
-static bool has_suffix(const char *text, const char *with)
-{
-    size_t n = strlen(text), m = strlen(with);
-    return n >= m && strcmp(text + n - m, with) == 0;
-}
-
 /* The frame of a known library function that waits; NULL: none. */
 static const struct pb_shown_frame *find_library_wait(const struct pb_shown_thread *t, enum pb_wait_kind *ret)
 {
     for (size_t k = 0; k < sizeof(libraries) / sizeof(libraries[0]); k++)
         for (size_t i = 0; i < t->nframes && i < LIBRARY_FRAMES; i++) {
             const struct pb_py_code *code = t->frames[i].code;
-            if (!has_suffix(code->file, libraries[k].file) ||
+            if (!pb_text_ends_with(code->file, libraries[k].file) ||
                 (libraries[k].function && strcmp(code->name, libraries[k].function) != 0))
                 continue;
             *ret = libraries[k].kind;

@@ -81,3 +81,9 @@ bool pb_text_is_clean(const char *text)
     }
     return true;
 }
+
+bool pb_text_ends_with(const char *text, const char *ending)
+{
+    size_t n = strlen(text), m = strlen(ending);
+    return n >= m && memcmp(text + n - m, ending, m) == 0;
+}

@@ -20,3 +20,5 @@ size_t pb_text_clean(char *text);
 
 /* Whether there is nothing to replace. */
 bool pb_text_is_clean(const char *text);
+
+bool pb_text_ends_with(const char *text, const char *ending);

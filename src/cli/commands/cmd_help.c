@@ -102,7 +102,7 @@ void pb_help_overview(void)
         }
     }
     puts("\nTARGET is a pid, the id of a run (list shows it), or part of the command line of\n"
-         "one process; --all takes every match, or the workers of a launcher.\n"
+         "one process; --all takes every match, the workers of a launcher, or a process and its own.\n"
          "probing help COMMAND explains one.\n"
          "`probe` is the same program.");
 }

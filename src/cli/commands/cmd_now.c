@@ -16,7 +16,7 @@
 #include <string.h>
 
 static const char *const columns[] = {"pid",  "rank", "state",   "since", "step", "memory_mb", "function",
-                                      "file", "line", "verdict", "waits", "id",   "command"};
+                                      "file", "line", "verdict", "waits", "id",   "worker",    "command"};
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 static void add_text(struct pb_rows *rows, const char *text)
@@ -52,6 +52,7 @@ static void add_line(struct pb_rows *rows, const struct pb_now_line *l, const ch
     add_text(rows, verdict);
     add_text(rows, l->waits);
     pb_rows_text(rows, pb_run_id_text(&(struct pb_run_id){p->pid, p->start_time, 0}, id));
+    add_text(rows, l->worker);
     pb_rows_text(rows, p->command);
 }
 
@@ -156,7 +157,8 @@ const struct pb_command pb_cmd_now = {
             "thread, for how many seconds it has slept or was seen at the same line, the step of its "
             "training where\n"
             "that is recorded, its memory, and the innermost frame that belongs neither to Python nor to an\n"
-            "installed package. Read from outside, as backtrace does. What is wrong with a process, or whom "
+            "installed package. Of a worker of a torch data loader: which one it is, and for how long it has "
+            "given\nno batch. Read from outside, as backtrace does. What is wrong with a process, or whom "
             "it waits\nfor, is said as `diagnose` says it, where something has stood still for five seconds.",
     .example = "probing now\nprobing now --watch\nprobing now --json",
     .options = options,
