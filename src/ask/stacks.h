@@ -148,8 +148,8 @@ const char *pb_stacks_state(const struct pb_shown_thread *t, char *buf, size_t s
 
 /* Whether the file is the program's own code: not the standard library, not an installed package. */
 bool pb_stacks_is_own(const char *file);
-/* The innermost frame of it; NULL: there is none. Frames outside of where multiprocessing has started a process
- * are its parent's. */
+/* The innermost frame of it; NULL: there is none. Frames outside of where multiprocessing has started a
+ * process are its parent's. */
 const struct pb_shown_frame *pb_stacks_own_frame(const struct pb_shown_thread *t);
 
 /* The lines of source files as the process sees them. May outlive s. */
