@@ -35,10 +35,10 @@ struct pb_targets {
 };
 
 /* text: a pid; the id of a run (pb_run_id_text); or a pattern: a non-empty part of the command line. Without
- * all exactly one process must match; otherwise err names the candidates. With all: every match; of a pid that
- * process and those below it, or those alone where it launched ranks. dead: an ended process also matches
- * when a run, recording or archive of it is left. Of several with the same pid the live one is taken, else
- * the newest; a note names the others. */
+ * all exactly one process must match; otherwise err names the candidates. With all: every match; of a pid
+ * that process and those below it, or those alone where it launched ranks. dead: an ended process also
+ * matches when a run, recording or archive of it is left. Of several with the same pid the live one is taken,
+ * else the newest; a note names the others. */
 int pb_targets_resolve(const struct pb_ask *ask, const char *text, bool all, bool dead,
                        struct pb_targets *ret, struct pb_err *err);
 void pb_targets_done(struct pb_targets *targets);

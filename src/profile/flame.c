@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "remote/python/reader.h"
 
 #define MEMORY_MAX ((size_t)512 << 20)
+#define LOOP_DEPTH 24 /* of the innermost frames: the C functions of select among them */
 #define DEPTH_MAX  (2 * PB_PY_FRAMES_MAX + 4) /* native frames may be merged in */
 
 int pb_flame_init(struct pb_flame *f, const struct pb_flame_options *options)
@@ -185,6 +187,25 @@ static bool count_function(const struct pb_profile *p, const struct pb_count *c,
     return true;
 }
 
+bool pb_profile_waits_for_events(const struct pb_profile *p, const struct pb_count *c)
+{
+    static const struct {
+        const char *file, *function;
+    } loop[] = {{"selectors.py", ".select"}, {"asyncio/base_events.py", "._run_once"}};
+    uint32_t stack[LOOP_DEPTH];
+    size_t depth = c->flags & PB_SAMPLE_WAITING ? pb_profile_stack(p, c->node, stack, LOOP_DEPTH) : 0, at = 0;
+
+    for (size_t i = 0; i < depth && at < 2; i++) {
+        struct pb_profile_function f = pb_profile_function_at(p, pb_profile_frame_at(p, stack[i]).function);
+        if (f.kind != PB_FRAME_PYTHON)
+            continue;
+        if (!pb_text_ends_with(f.file, loop[at].file) || !pb_text_ends_with(f.name, loop[at].function))
+            return false;
+        at++;
+    }
+    return at == 2;
+}
+
 int pb_profile_hot(const struct pb_profile *p, const bool *without, struct pb_hot **ret)
 {
     size_t n = pb_profile_nfunctions(p);
@@ -201,8 +222,8 @@ int pb_profile_hot(const struct pb_profile *p, const bool *without, struct pb_ho
         hot[i].function = (uint32_t)i;
     for (size_t i = 0; i < pb_profile_ncounts(p); i++) {
         struct pb_count c = pb_profile_count_at(p, i);
-        bool leaf = true,
-             left_out = pb_profile_thread_at(p, c.thread).hidden || (without && without[c.thread]);
+        bool leaf = true, left_out = pb_profile_thread_at(p, c.thread).hidden ||
+                                     (without && (without[c.thread] || pb_profile_waits_for_events(p, &c)));
         size_t depth = left_out ? 0 : pb_profile_stack(p, c.node, stack, DEPTH_MAX);
         for (size_t k = 0; k < depth; k++)
             if (count_function(p, &c, pb_profile_frame_at(p, stack[k]).function, leaf, hot, seen,

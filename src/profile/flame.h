@@ -60,5 +60,8 @@ struct pb_hot {
 };
 
 /* All functions with samples, the largest self first. The caller frees it. A wait counts as waiting of the
- * innermost function. without: by thread, those that do not count; NULL: all count. Returns how many. */
+ * innermost function. without: by thread, those that do not count, nor does an event loop that waits for
+ * events; NULL: all count. Returns how many. */
 int pb_profile_hot(const struct pb_profile *p, const bool *without, struct pb_hot **ret);
+/* Whether an event loop of asyncio has nothing to do. */
+bool pb_profile_waits_for_events(const struct pb_profile *p, const struct pb_count *c);

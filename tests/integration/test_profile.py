@@ -455,3 +455,30 @@ def test_the_hottest_place_is_not_where_threads_wait_for_work(tmp_path):
         said = probe(job.pid, "flamegraph", "--duration", "2s", "-o", tmp_path / "f.svg").stdout
         hottest = next(line for line in said.splitlines() if "hottest: " in line)
         assert hottest.strip().startswith("hottest: crunch"), said
+
+
+LOOP = """
+import asyncio, time
+def blocks():
+    time.sleep(0.1)
+def small():
+    time.sleep(0.001)
+async def often():
+    while True:
+        await asyncio.sleep(0.4)
+        blocks()
+async def others():
+    while True:
+        await asyncio.get_running_loop().run_in_executor(None, small)
+        await asyncio.sleep(0.1)
+async def main():
+    print("ready", flush=True)
+    await asyncio.gather(often(), others(), others())
+asyncio.run(main())
+"""
+
+
+def test_the_hottest_place_of_a_loop_is_what_blocks_it(tmp_path):
+    with jobs.python(LOOP) as job:
+        said = probe(job.pid, "flamegraph", "--duration", "3s", "-o", tmp_path / "f.svg").stdout
+        assert "hottest: blocks" in said, said

@@ -77,8 +77,8 @@ void pb_profile_say_notes(const struct pb_sampler *s, FILE *out)
 }
 
 /* Marks the threads that mostly wait for work (queues, pools, writers of logs): not the main thread, and
- * running much less than the thread that runs most. The place where such a thread waits is not what a program
- * spends its time on. Returns how many samples the other threads have. */
+ * running much less than the thread that runs most. The place where such a thread waits, or an event loop for
+ * events, is not what a program spends its time on. Returns how many samples the other threads have. */
 static uint64_t mark_idle(const struct pb_profile *p, bool *ret)
 {
     enum { OF_THE_BUSIEST = 4 };
@@ -86,10 +86,17 @@ static uint64_t mark_idle(const struct pb_profile *p, bool *ret)
     _cleanup_free_ uint64_t *all = calloc(n + 1, sizeof(*all)), *running = calloc(n + 1, sizeof(*running));
     uint64_t others = 0, most = 0;
 
-    for (size_t i = 0; all && running && i < pb_profile_ncounts(p); i++) {
+    _cleanup_free_ bool *loops = calloc(n + 1, sizeof(*loops)); /* what blocks a loop is its work */
+    for (size_t i = 0; loops && i < pb_profile_ncounts(p); i++) {
         struct pb_count c = pb_profile_count_at(p, i);
+        loops[c.thread] |= pb_profile_waits_for_events(p, &c);
+    }
+    for (size_t i = 0; all && running && loops && i < pb_profile_ncounts(p); i++) {
+        struct pb_count c = pb_profile_count_at(p, i);
+        if (pb_profile_waits_for_events(p, &c))
+            continue;
         all[c.thread] += c.samples;
-        running[c.thread] += c.flags & PB_SAMPLE_WAITING ? 0 : c.samples;
+        running[c.thread] += c.flags & PB_SAMPLE_WAITING && !loops[c.thread] ? 0 : c.samples;
         most = running[c.thread] > most ? running[c.thread] : most;
     }
     for (uint32_t i = 0; all && running && i < n; i++) {
