@@ -17,8 +17,9 @@
 #include <string.h>
 
 /* Listing all processes of the machine costs more than reading some stacks: it is done every few seconds. */
-#define LIST_NS  (3 * PB_NS_PER_S)
-#define LIMIT_MS 2000 /* for one process */
+#define LIST_NS   (3 * PB_NS_PER_S)
+#define LIMIT_MS  2000 /* for one process */
+#define ASKED_MAX 5    /* looks for the number of a worker, which may be running */
 enum { SEGMENTS = 4 };
 
 /* What is kept of a process between two calls. */
@@ -30,7 +31,7 @@ struct known {
     int arena;             /* -1: none */
     struct pb_reader *reader;
     bool seen;       /* in the latest list */
-    bool asked;      /* which worker it is */
+    unsigned asked;  /* how often: which worker it is */
     char worker[16]; /* its number in its data loader; "": it is none */
 };
 
@@ -221,7 +222,7 @@ static void ask_worker(struct known *k, const struct pb_ask *ask)
     struct pb_target target = {.pid = k->pid};
     struct pb_stacks_answer answer = {0};
 
-    k->asked = true;
+    k->asked++;
     if (pb_stacks_ask(ask, &(struct pb_targets){.at = &target, .n = 1}, &options, PB_WAITS_NONE, &answer) ==
         0)
         for (size_t i = 0; answer.result >= 0 && i < answer.stacks->n; i++) {
@@ -298,7 +299,7 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
         line->seconds = t->held_seconds;
     else if (wait && wait->seconds > line->seconds)
         line->seconds = wait->seconds;
-    if (worker && !k->asked)
+    if (worker && !k->worker[0] && k->asked < ASKED_MAX)
         ask_worker(k, ask);
     if (worker && k->worker[0])
         fill_worker(line, s, k);
