@@ -18,10 +18,10 @@ struct pb_now_line {
     struct pb_running process; /* its command is owned by the pb_now, until the next call */
     char state[64];            /* of its main thread, as pb_stacks_state gives it */
     char function[128], file[256];
-    int line;          /* 0: none */
-    char worker[64];   /* "worker 3 of rank 1", of a data loader; "": it is none */
-    int64_t step;      /* of python.torch_step; -1: none is recorded */
-    double seconds;    /* how long it has been at this place, or asleep; since a worker gave a batch; negative:
+    int line;        /* 0: none */
+    char worker[64]; /* "worker 3 of rank 1", of a data loader; "": it is none */
+    int64_t step;    /* of python.torch_step; -1: none is recorded */
+    double seconds;  /* how long it has been at this place, or asleep; since a worker gave a batch; negative:
                           seen for the first time */
     char verdict[512]; /* what holds it or has ended it; "": nothing is known */
     char waits[512];   /* what its main thread waits for; "": nothing is known */
