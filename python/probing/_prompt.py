@@ -4,7 +4,7 @@ The agent starts a thread for each client and calls serve with a channel (Channe
 so the program's own threads go on.
 Names are found as `probing eval` finds them (_remote.py); what the code prints goes to this client alone. Works on every CPython from 3.6 on.
 
-A tool speaks in messages: a letter, a number that the answer repeats, a length, the text.
+A tool speaks in packets (src/control/packet.h): a letter, the length of what follows, a number that the answer repeats, the text.
     x  run it -> 1 2 3 4 (what it prints, to stdout and stderr; values; tracebacks), at last d with a status and the next prompt
     w  is this whole? -> w with 0 or 1          c  complete this -> c with the place of the word in bytes, and words
 """
@@ -26,7 +26,7 @@ CO_COROUTINE, CO_ASYNC_GENERATOR = 0x80, 0x200
 QUEUE_MAX = 1 << 20  # characters printed by other threads that the client has not read
 WORDS_MAX = 2000
 INPUT_MAX = 1 << 20
-HEADER = 9
+HEADER, NUMBER = 5, 4
 TURN_MS = 100
 TOKEN_MS = 30000
 IDLE = object()
@@ -488,7 +488,7 @@ class Messages:
         self.buffer = b""
 
     def put(self, letter, number, data):
-        return self.channel.write(letter + number.to_bytes(4, "little") + len(data).to_bytes(4, "little") + data)
+        return self.channel.write(letter + (NUMBER + len(data)).to_bytes(4, "little") + number.to_bytes(NUMBER, "little") + data)
 
     def output(self, stream, text):
         return self.put(b"%d" % stream, 0, text.encode("utf-8", "backslashreplace"))
@@ -497,12 +497,12 @@ class Messages:
         """(letter, number, text); None at the end."""
         while True:
             if len(self.buffer) >= HEADER:
-                size = int.from_bytes(self.buffer[5:9], "little")
-                if size > INPUT_MAX:
+                size = int.from_bytes(self.buffer[1:HEADER], "little")
+                if not NUMBER <= size <= NUMBER + INPUT_MAX:
                     return None
                 if len(self.buffer) >= HEADER + size:
-                    letter, number = self.buffer[:1], int.from_bytes(self.buffer[1:5], "little")
-                    text = self.buffer[HEADER:HEADER + size].decode("utf-8", "replace")
+                    letter, number = self.buffer[:1], int.from_bytes(self.buffer[HEADER:HEADER + NUMBER], "little")
+                    text = self.buffer[HEADER + NUMBER:HEADER + size].decode("utf-8", "replace")
                     self.buffer = self.buffer[HEADER + size:]
                     return letter, number, text
             try:

@@ -1,6 +1,8 @@
 /* relay: see relay.h. */
 #include "control/relay.h"
 
+#include "control/packet.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -53,42 +55,22 @@ int pb_relay_take(struct pb_relay *r, void *ret, size_t n)
     return 0;
 }
 
-void pb_relay_head(unsigned char ret[PB_RELAY_HEAD], enum pb_relay_kind kind, size_t n)
-{
-    ret[0] = (unsigned char)kind;
-    for (int i = 0; i < 4; i++)
-        ret[1 + i] = (unsigned char)(n >> (8 * i));
-}
-
-int pb_relay_parse(const void *bytes, size_t n, size_t *ret_length)
-{
-    const unsigned char *head = bytes;
-
-    if (n < PB_RELAY_HEAD)
-        return 0;
-    size_t length = head[1] | (size_t)head[2] << 8 | (size_t)head[3] << 16 | (size_t)head[4] << 24;
-    if (length > PB_RELAY_MAX || !head[0])
-        return -EPROTO;
-    *ret_length = length;
-    return head[0];
-}
-
 int pb_relay_send(struct pb_relay *r, enum pb_relay_kind kind, const void *bytes, size_t n)
 {
-    unsigned char head[PB_RELAY_HEAD];
+    unsigned char head[PB_PACKET_HEAD];
 
-    pb_relay_head(head, kind, n);
+    pb_packet_head(head, (unsigned char)kind, n);
     int e = pb_relay_put(r, head, sizeof(head));
     return e < 0 ? e : pb_relay_put(r, bytes, n);
 }
 
 int pb_relay_receive(struct pb_relay *r, char ret[PB_RELAY_MAX], size_t *ret_length)
 {
-    unsigned char head[PB_RELAY_HEAD];
+    unsigned char head[PB_PACKET_HEAD];
     size_t n = 0;
 
     int e = pb_relay_take(r, head, sizeof(head));
-    int kind = e < 0 ? e : pb_relay_parse(head, sizeof(head), &n);
+    int kind = e < 0 ? e : pb_packet_parse(head, sizeof(head), PB_RELAY_MAX, &n);
     if (kind < 0)
         return kind;
     e = pb_relay_take(r, ret, n);

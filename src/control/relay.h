@@ -1,7 +1,5 @@
-/* relay: how a command line travels to a service and its output back, over one connection.
- *
- * After the connection was upgraded each side sends frames: a byte that says what it is, the length (32 bits,
- * little endian), and so many bytes. */
+/* relay: how a command line travels to a service and its output back, over one connection. After the
+ * connection was upgraded each side sends packets (packet.h). */
 #pragma once
 
 #include <stddef.h>
@@ -15,8 +13,7 @@
 #define PB_RELAY_SERVED "PROBING_SERVED"
 /* The folder in which the user's service keeps its token, below that of own_folder.h. */
 #define PB_SERVE_FOLDER "probing-serve"
-#define PB_RELAY_HEAD   5
-#define PB_RELAY_MAX    (64 * 1024) /* of a frame */
+#define PB_RELAY_MAX    (64 * 1024) /* of a packet */
 #define PB_RELAY_WORDS  1024
 #define PB_RELAY_UPLOAD (16 << 20) /* of all files sent along */
 
@@ -32,31 +29,25 @@ enum pb_relay_kind {
     PB_RELAY_OUTPUT = 'O',
     PB_RELAY_ERRORS = 'E',
     PB_RELAY_EXIT = 'X', /* one byte: the exit status */
-    /* between a cluster's asking and answering end (cluster/wire.h) */
-    PB_RELAY_VERSION = 'V', /* the first frame of both */
+    /* between a cluster's asking and answering end (cluster/link/wire.h) */
+    PB_RELAY_VERSION = 'V', /* the first of both */
     PB_RELAY_RANK = 'R',    /* what follows is about this rank */
     PB_RELAY_END = 'Z',     /* the answer is whole */
 };
-
-/* The head of a frame. */
-void pb_relay_head(unsigned char ret[PB_RELAY_HEAD], enum pb_relay_kind kind, size_t n);
-/* A frame at the front of bytes that came: its kind, and how long it is without its head. 0: more bytes are
- * needed for the head; -EPROTO: it is longer than a frame may be. */
-int pb_relay_parse(const void *bytes, size_t n, size_t *ret_length);
 
 /* One end of the connection. Any thread, one at a time for each direction. */
 struct pb_relay {
     int socket;
     int patience_ms;            /* how long to wait for the other end while nothing moves; -1: for ever */
-    const unsigned char *early; /* bytes received before the first frame was waited for */
+    const unsigned char *early; /* bytes received before the first packet was waited for */
     size_t nearly;
 };
 
-/* Sends a frame. -EPIPE: the other end is gone, or does not read. */
+/* Sends a packet. -EPIPE: the other end is gone, or does not read. */
 int pb_relay_send(struct pb_relay *r, enum pb_relay_kind kind, const void *bytes, size_t n);
-/* Receives the next frame and returns its kind. -EPIPE; -EPROTO: it is too long. */
+/* Receives the next packet and returns its kind. -EPIPE; -EPROTO: it is too long. */
 int pb_relay_receive(struct pb_relay *r, char ret[PB_RELAY_MAX], size_t *ret_length);
 
-/* Sends bytes without a frame, for the HTTP request before the upgrade. */
+/* Sends bytes without a packet, for the HTTP request before the upgrade. */
 int pb_relay_put(struct pb_relay *r, const void *bytes, size_t n);
 int pb_relay_take(struct pb_relay *r, void *ret, size_t n);

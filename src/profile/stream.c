@@ -6,8 +6,6 @@
 
 #include "profile/stream_records.h"
 
-#define LENGTH_BYTES 4 /* of a frame, ahead of its records */
-
 void pb_stream_writer_init(struct pb_stream_writer *w)
 {
     *w = (struct pb_stream_writer){0};
@@ -20,8 +18,8 @@ void pb_stream_writer_done(struct pb_stream_writer *w)
 
 static void put_number(struct pb_stream_writer *w, uint64_t number)
 {
-    if (!w->out.len) /* room for the length */
-        for (int i = 0; i < LENGTH_BYTES; i++)
+    if (!w->out.len) /* room for the head */
+        for (int i = 0; i < PB_PACKET_HEAD; i++)
             pb_proto_packed(&w->out, 0);
     pb_proto_packed(&w->out, number);
 }
@@ -146,8 +144,7 @@ int pb_stream_frame(struct pb_stream_writer *w, const struct pb_profile *names, 
         begin_epoch(w, names);
         return failed ? -ENOMEM : -EMSGSIZE;
     }
-    uint32_t records = (uint32_t)(len - LENGTH_BYTES);
-    memcpy(w->out.at, &records, sizeof(records));
+    pb_packet_head(w->out.at, PB_STREAM_KIND, len - PB_PACKET_HEAD);
     *ret = w->out.at;
     return (int)len;
 }

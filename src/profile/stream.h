@@ -3,16 +3,18 @@
  * The writer is a sink. It sends each name, stack and thread once, then samples as their numbers; the caller
  * gets the bytes in frames. The reader accepts them in any pieces and hands the samples to a sink, with a
  * profile of its own for names. The bytes may come from another machine and are not trusted: invalid ones
- * give an error. Numbers are little-endian groups of seven bits; a frame is its length (4 bytes) and
+ * give an error. Numbers are little-endian groups of seven bits; a frame is a packet (control/packet.h) of
  * records. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "control/packet.h"
 #include "profile/proto.h"
 #include "profile/sink.h"
 
+enum { PB_STREAM_KIND = 'P' }; /* of its packets */
 #define PB_STREAM_FRAME_MAX (4u << 20)
 
 struct pb_stream_writer {

@@ -10,8 +10,7 @@
 #include "profile/stream.h"
 #include "profile/stream_records.h"
 
-#define LENGTH_BYTES 4
-#define TEXT_SIZE    4096
+#define TEXT_SIZE 4096
 
 /* Maps the sender's numbers to ours; PB_PROFILE_NONE: there was no room. */
 struct numbers {
@@ -270,20 +269,19 @@ static int keep_incomplete(struct pb_stream_reader *r, const uint8_t *data, size
 /* Reads all complete frames. Returns how many bytes they have. */
 static long take_frames(struct pb_stream_reader *r, const uint8_t *data, size_t len)
 {
-    size_t done = 0;
+    size_t done = 0, records;
 
-    while (len - done >= LENGTH_BYTES) {
-        uint32_t records;
-        memcpy(&records, data + done, sizeof(records));
-        if (records > PB_STREAM_FRAME_MAX)
+    while (len - done >= PB_PACKET_HEAD) {
+        if (pb_packet_parse(data + done, len - done, PB_STREAM_FRAME_MAX, &records) != PB_STREAM_KIND)
             return -EBADMSG;
-        if (len - done - LENGTH_BYTES < records)
+        if (len - done - PB_PACKET_HEAD < records)
             break;
-        struct pb_cursor c = {.at = data + done + LENGTH_BYTES, .end = data + done + LENGTH_BYTES + records};
+        const uint8_t *at = data + done + PB_PACKET_HEAD;
+        struct pb_cursor c = {.at = at, .end = at + records};
         for (int result = 0; c.at < c.end;)
             if ((result = take_record(r, &c)) < 0)
                 return result;
-        done += LENGTH_BYTES + records;
+        done += PB_PACKET_HEAD + records;
     }
     return (long)done;
 }

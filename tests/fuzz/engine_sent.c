@@ -1,6 +1,7 @@
 /* The answer of a node that somebody took over, or that lies: whatever is in it, reading it stays within its
  * bytes, and what is passed on are whole frames. */
 #include "base/err.h"
+#include "control/packet.h"
 #include "engine/shared/sent.h"
 
 #include <stdlib.h>
@@ -24,10 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t head = data[0] & 8 ? 8 + ((hello.size + 7) & ~(size_t)7) : 0, n = head + size - 1;
     uint8_t *copy = calloc(1, n + 1);
     if (copy) {
-        uint32_t header[] = {hello.type, (uint32_t)hello.size};
         if (head) {
-            memcpy(copy, header, sizeof(header));
-            memcpy(copy + sizeof(header), hello.data, hello.size);
+            pb_packet_head(copy + 8 - PB_PACKET_HEAD, (unsigned char)hello.type, hello.size);
+            memcpy(copy + 8, hello.data, hello.size);
         }
         memcpy(copy + head, data + 1, size - 1);
         if (pb_sent_read(copy, n, &check, parts, &err) == 0)

@@ -136,7 +136,7 @@ def listener(answer):
 
 
 def endless(connection, ended):
-    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x08\0\0\x001 9.9 nX")
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x08\0\0\x002 9.9 nX")
     while not ended.is_set():
         connection.sendall(b"O\0\xff\0\0" + b"x" * 0xff00)
 
@@ -154,7 +154,7 @@ def test_dead_slow_and_lying_nodes_are_named_and_hold_up_nobody(job):
                 lambda connection, ended: connection.sendall(
                     b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x009 7.0 n")) as other, \
             listener(
-                lambda connection, ended: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x001 9.9 n")) as cut:
+                lambda connection, ended: connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nV\x07\0\0\x002 9.9 n")) as cut:
         port = job.addresses[0].split(":")[1]
         twice = f"localhost:{port}"  # the same node again: it tells of ranks that it has under its other name
         bad = [dead, silent, foreign, without_end, other, cut]

@@ -163,13 +163,13 @@ def test_a_query_that_takes_too_long_costs_no_worker(warm):
     warm.check_the_same(warm.pid)
 
 
-HEADER = struct.Struct("<II")
+HEADER = struct.Struct("<BI")
 HELLO, REQUEST, LIVE, DONE, ERROR = 1, 2, 4, 12, 13
 
 
 def request(sql, timeout_ms=1000, sources=0):
     fields = struct.pack("<IIQQII", timeout_ms, 0, 0, 0, sources, len(sql))  # flags, now and cap of rows: of a cluster
-    return HEADER.pack(len(fields) + len(sql), REQUEST) + fields + sql
+    return HEADER.pack(REQUEST, len(fields) + len(sql)) + fields + sql
 
 
 def messages(client):
@@ -177,17 +177,17 @@ def messages(client):
     stream = client.makefile("rb")
     with contextlib.suppress(ConnectionResetError):  # it leaves without having read all
         while len(head := stream.read(HEADER.size)) == HEADER.size:
-            size, kind = HEADER.unpack(head)
+            kind, size = HEADER.unpack(head)
             yield kind, stream.read(size)
 
 
 GARBAGE = {
     "noise": os.urandom(4096),
     "text": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "a huge message": HEADER.pack(1 << 31, REQUEST),
-    "an unknown message": HEADER.pack(0, 99),
-    "an answer nobody asked for": HEADER.pack(4, LIVE) + struct.pack("<I", 0),
-    "a request cut off": HEADER.pack(8, REQUEST) + struct.pack("<II", 1000, 0),
+    "a huge message": HEADER.pack(REQUEST, 1 << 31),
+    "an unknown message": HEADER.pack(99, 0),
+    "an answer nobody asked for": HEADER.pack(LIVE, 4) + struct.pack("<I", 0),
+    "a request cut off": HEADER.pack(REQUEST, 8) + struct.pack("<II", 1000, 0),
     "more sources than there are": request(b"SELECT 1", sources=100000),
 }
 

@@ -95,9 +95,9 @@ def test_what_writes_an_archive_is_confined_before_it_is_sent_anything():
         assert not [name for name, can in descriptors(path).values() if can
                     and not name.startswith(("socket:", "/dev/null"))]
         # It works in there: what is no request is answered.
-        ours.sendall(struct.pack("<II", 0, 2))
+        ours.sendall(struct.pack("<BI", 2, 0))
         ours.settimeout(20)
-        size, kind = struct.unpack("<II", ours.recv(8))
+        kind, size = struct.unpack("<BI", ours.recv(5))
         assert kind == 13 and b"is invalid" in ours.recv(size)
         ours.close()
 

@@ -107,11 +107,15 @@ def test_a_room_of_the_agent_fits_on_a_page():
         "src/agent/probes/allocations", "src/agent/probes/torch"}
 
 
-# What cuts bytes of another process into messages, and the folders that speak it.
-FRAMINGS = {"control/frame.h": {"control", "agent"}, "cli/talk/dialog.h": {"cli"},
-            "engine/shared/wire.h": {"engine", "cli"},
-            "control/relay.h": {"control", "cli", "cluster", "serve", "engine"},
-            "cluster/link/wire.h": {"cluster"}, "profile/stream.h": {"profile", "cluster"}}
+# What cuts bytes of another process into messages, and the folders that use it.
+FRAMINGS = {"control/frame.h": {"control", "agent"},
+            "control/packet.h": {"control", "cli", "cluster", "engine", "profile"}}
+# The sources that cut or make packets, by the header that says what is in them.
+PACKETS = {"control/relay.h": {"control/relay.c"},
+           "cluster/link/wire.h": {"cluster/link/wire.c", "cluster/link/wire_reader.c"},
+           "engine/shared/wire.h": {"engine/shared/wire.c"}, "engine/shared/sent.h": {"engine/shared/sent.c"},
+           "profile/stream.h": {"profile/stream.c", "profile/stream_read.c"},
+           "cli/talk/dialog.h": {"cli/talk/dialog.c"}}
 
 
 @pytest.mark.parametrize("header", FRAMINGS)
@@ -120,9 +124,14 @@ def test_messages_are_cut_in_known_places(header):
     assert users == FRAMINGS[header]
 
 
+def test_packets_are_cut_where_their_header_is():
+    users = {str(path)[4:] for path in files("src/*.c") if re.search(r"\bpb_packet_(?:head|parse)\(", text(path))}
+    assert users - {"control/packet.c"} == set().union(*PACKETS.values())
+
+
 def test_the_list_of_framings_is_that_of_the_page():
     page = text(Path("docs/architecture.md")).partition("## What travels between our processes")[2]
-    assert set(re.findall(r"^\| `([\w/.]+)`", page.partition("\n## ")[0], re.M)) == set(FRAMINGS)
+    assert set(re.findall(r"^\| `([\w/.]+)`", page.partition("\n## ")[0], re.M)) == set(FRAMINGS) | set(PACKETS)
 
 
 def doubled_types(sources):

@@ -30,7 +30,7 @@ ONCE = {
                 "src/table/reader.c"}),
     "intern": (r"mix_bits|strcmp\(.*slots\[", "src/base/intern.c", set()),
     # bytes.h; control/ is the agent's, too.
-    "u32": (r"(?:>>|<<) \(?8 \* [ik]", None, {"src/control/frame.c", "src/control/relay.c"}),
+    "u32": (r"(?:>>|<<) \(?8 \* [ik]", None, {"src/control/frame.c", "src/control/packet.c"}),
     # DuckDB's syntax trees are templates; `debug` shows settings of VS Code.
     "json": (r'\\"[\w$]+\\" ?:|putc(?:har)?\(\'[{}]\'|fputs?\("[{}]+\\?"', None,
              {"src/cli/commands/cmd_debug.c", "src/engine/worker/plan_split.c", "src/engine/worker/plan_tree.c",

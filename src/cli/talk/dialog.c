@@ -7,15 +7,16 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "control/packet.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HEADER  9u
-#define ROOM    (HEADER + 2 * PB_DIALOG_MAX) /* one message, and bytes of the next */
-#define SEND_MS 10000                        /* for the process to take what is sent */
+#define NUMBER  sizeof(uint32_t)
+#define ROOM    (PB_PACKET_HEAD + NUMBER + 2 * PB_DIALOG_MAX) /* one message, and bytes of the next */
+#define SEND_MS 10000                                         /* for the process to take what is sent */
 
 int pb_dialog_open(const struct pb_call *call, const char *kind, const char *arguments, struct pb_dialog *ret,
                    struct pb_err *err)
@@ -96,13 +97,13 @@ static int send_bytes(struct pb_dialog *d, const char *data, size_t size)
 
 int64_t pb_dialog_send(struct pb_dialog *d, char letter, const char *text, size_t size)
 {
-    char header[HEADER] = {letter};
+    unsigned char head[PB_PACKET_HEAD + NUMBER];
 
     if (size > PB_DIALOG_MAX)
         return -EMSGSIZE;
-    pb_store_u32(header + 1, ++d->last_number);
-    pb_store_u32(header + 5, (uint32_t)size);
-    int r = send_bytes(d, header, sizeof(header));
+    pb_packet_head(head, (unsigned char)letter, NUMBER + size);
+    pb_store_u32(head + PB_PACKET_HEAD, ++d->last_number);
+    int r = send_bytes(d, (const char *)head, sizeof(head));
     if (r == 0)
         r = send_bytes(d, text, size);
     return r < 0 ? r : (int64_t)d->last_number;
@@ -141,12 +142,14 @@ int pb_dialog_next(struct pb_dialog *d, struct pb_dialog_message *ret, int timeo
 
     drop_used(d);
     for (;;) {
-        uint32_t size = d->len >= HEADER ? pb_load_u32(d->buf + 5) : 0;
-        if (size > PB_DIALOG_MAX)
+        size_t length = 0;
+        int letter = pb_packet_parse(d->buf, d->len, NUMBER + PB_DIALOG_MAX, &length);
+        if (letter < 0 || (letter && length < NUMBER))
             return -EPROTO;
-        if (d->len >= HEADER && d->len >= HEADER + size) {
-            *ret = (struct pb_dialog_message){d->buf[0], pb_load_u32(d->buf + 1), d->buf + HEADER, size};
-            d->used = HEADER + size;
+        if (letter && d->len - PB_PACKET_HEAD >= length) {
+            const char *at = d->buf + PB_PACKET_HEAD;
+            *ret = (struct pb_dialog_message){(char)letter, pb_load_u32(at), at + NUMBER, length - NUMBER};
+            d->used = PB_PACKET_HEAD + length;
             return 0;
         }
         int r = receive_until(d, end);

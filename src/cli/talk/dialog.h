@@ -1,8 +1,8 @@
 /* dialog: a conversation with a prompt inside the process, in messages over a channel.
  *
- * A message is a letter, a number that its answer repeats, a length and that many bytes; the letters are
- * described in python/probing/_prompt.py. Messages of the target are untrusted: lengths are bounded, texts
- * may hold any bytes. */
+ * A message is a packet (control/packet.h) whose kind is a letter: a number that its answer repeats (32
+ * bits, little endian), and a text. The letters are described in python/probing/_prompt.py. Messages of the
+ * target are untrusted: lengths are bounded, texts may hold any bytes. */
 #pragma once
 
 #include "control/talk.h"

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "cluster/link/base64.h"
 #include "cluster/select.h"
+#include "control/packet.h"
 #include "control/relay.h"
 
 #include <errno.h>
@@ -19,9 +20,9 @@
 
 static void put_frame(FILE *out, enum pb_relay_kind kind, const void *bytes, size_t n)
 {
-    unsigned char head[PB_RELAY_HEAD];
+    unsigned char head[PB_PACKET_HEAD];
 
-    pb_relay_head(head, kind, n);
+    pb_packet_head(head, (unsigned char)kind, n);
     fwrite(head, sizeof(head), 1, out);
     if (n)
         fwrite(bytes, n, 1, out);
@@ -131,13 +132,13 @@ int pb_question_decode(const char *line, size_t n, struct pb_question_in *ret, s
         return pb_fail(err, -ENOMEM, "out of memory");
     size_t left = decode_line(line, n, bytes), length = 0;
     for (unsigned char *at = bytes; r == 0 && left; at += length, left -= length) {
-        int kind = pb_relay_parse(at, left, &length);
-        if (kind <= 0 || length > left - PB_RELAY_HEAD) {
+        int kind = pb_packet_parse(at, left, PB_RELAY_MAX, &length);
+        if (kind <= 0 || length > left - PB_PACKET_HEAD) {
             r = -EBADMSG;
             break;
         }
         char text[64] = "";
-        memcpy(text, at + PB_RELAY_HEAD, length < sizeof(text) - 1 ? length : sizeof(text) - 1);
+        memcpy(text, at + PB_PACKET_HEAD, length < sizeof(text) - 1 ? length : sizeof(text) - 1);
         if (kind == PB_RELAY_VERSION && !in.version[0]) {
             int format = atoi(text);
             sscanf(text, "%*d %31s", in.version);
@@ -146,13 +147,13 @@ int pb_question_decode(const char *line, size_t n, struct pb_question_in *ret, s
                                "the question has format %d (of probing %s), and probing %s here knows %d",
                                format, in.version, PROBING_VERSION, PB_WIRE_FORMAT);
         } else if (kind == PB_RELAY_ARGUMENTS && in.version[0] && !in.text) {
-            r = take_texts(&in, (const char *)at + PB_RELAY_HEAD, length);
+            r = take_texts(&in, (const char *)at + PB_PACKET_HEAD, length);
         } else if (kind == PB_RELAY_BEGIN && in.text) {
             begun = true;
         } else {
             r = -EBADMSG;
         }
-        length += PB_RELAY_HEAD;
+        length += PB_PACKET_HEAD;
     }
     if (r < 0 || !begun)
         return pb_fail(err, r == -ENOMEM ? r : -EBADMSG, "what came is no question of probing");
@@ -232,9 +233,9 @@ static void put_bytes(struct pb_answer_writer *w, const void *bytes, size_t n)
 
 static void put_answer(struct pb_answer_writer *w, enum pb_relay_kind kind, const void *bytes, size_t n)
 {
-    unsigned char head[PB_RELAY_HEAD];
+    unsigned char head[PB_PACKET_HEAD];
 
-    pb_relay_head(head, kind, n);
+    pb_packet_head(head, (unsigned char)kind, n);
     put_bytes(w, head, sizeof(head));
     put_bytes(w, bytes, n);
 }

@@ -1,5 +1,5 @@
-/* wire: a question to a node and its answer, as frames (control/relay.h), the same over a launcher and over a
- * service.
+/* wire: a question to a node and its answer, as packets (control/packet.h) of the kinds of control/relay.h,
+ * the same over a launcher and over a service.
  *
  *   question  VERSION ARGUMENTS BEGIN         as one line of base64, since launchers and services pass text
  *   answer    VERSION (RANK (OUTPUT ERRORS)* EXIT)* (OUTPUT ERRORS)* END
@@ -16,7 +16,7 @@
 
 #include "cluster/cluster.h"
 
-#define PB_WIRE_FORMAT 1
+#define PB_WIRE_FORMAT 2
 #define PB_WIRE_VARIABLE                                                                                     \
     "PROBING_CLUSTER_QUESTION" /* the question, where it does not come on standard input */
 enum {

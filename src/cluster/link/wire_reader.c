@@ -4,6 +4,7 @@
 #include "cluster/link/wire.h"
 
 #include "cluster/link/base64.h"
+#include "control/packet.h"
 #include "control/relay.h"
 
 #include <errno.h>
@@ -168,16 +169,16 @@ static int take_frames(struct pb_answer_reader *r)
     size_t at = 0, length;
     int e = 0;
 
-    while (e == 0 && r->n - at >= PB_RELAY_HEAD) {
-        int kind = pb_relay_parse(r->buffer + at, r->n - at, &length);
+    while (e == 0 && r->n - at >= PB_PACKET_HEAD) {
+        int kind = pb_packet_parse(r->buffer + at, r->n - at, PB_RELAY_MAX, &length);
         if (kind <= 0)
             return refuse(r, -EBADMSG, r->greeted ? "a frame is too long" : "what answers is not probing");
         if (!r->greeted && kind != PB_RELAY_VERSION)
             return refuse(r, -EBADMSG, "what answers is not probing");
-        if (length > r->n - at - PB_RELAY_HEAD)
+        if (length > r->n - at - PB_PACKET_HEAD)
             break;
-        e = take_frame(r, kind, r->buffer + at + PB_RELAY_HEAD, length);
-        at += PB_RELAY_HEAD + length;
+        e = take_frame(r, kind, r->buffer + at + PB_PACKET_HEAD, length);
+        at += PB_PACKET_HEAD + length;
     }
     if (at)
         memmove(r->buffer, r->buffer + at, r->n - at);

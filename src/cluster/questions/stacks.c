@@ -3,7 +3,6 @@
 
 #include "ask/stacks.h"
 #include "ask/stackset.h"
-#include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
@@ -18,7 +17,7 @@
 
 enum { ROUNDS_MAX = 10, MARGIN_MS = 200 };
 
-struct round {
+struct encoded {
     void *bytes;
     size_t size;
 };
@@ -78,7 +77,8 @@ static int add_one(struct taking *t, size_t i, struct pb_stackset *set)
     return pb_stackset_add(set, answer->stacks, t->a->members->at[i].rank);
 }
 
-static int take_round(struct taking *t, struct round *ret)
+/* One look at all ranks; the set of an earlier one is replaced. */
+static int take_round(struct taking *t, struct encoded *ret)
 {
     struct pb_stackset *set = NULL;
     struct pb_ask ask = t->a->ask;
@@ -94,26 +94,18 @@ static int take_round(struct taking *t, struct round *ret)
         pb_stacks_answers_done(t->answers, t->targets.n);
         memset(t->answers, 0, t->targets.n * sizeof(*t->answers));
     }
+    free(pb_take_ptr(ret->bytes));
     if (r == 0)
         r = pb_stackset_encode(set, &ret->bytes, &ret->size);
     pb_stackset_free(set);
     return r;
 }
 
-static void put_rounds(const struct pb_answering *a, const struct round *rounds, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const uint64_t size = rounds[i].size;
-        pb_answer_bytes(a->out, false, &size, sizeof(size));
-        pb_answer_bytes(a->out, false, rounds[i].bytes, rounds[i].size);
-    }
-}
-
 int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err)
 {
     _cleanup_(taking_done) struct taking t = {0};
     const struct pb_node_question *q = a->question;
-    struct round rounds[ROUNDS_MAX] = {0};
+    struct encoded last = {0};
     unsigned long n = q->nwords > 1 ? strtoul(q->words[1], NULL, 10) : 1;
     unsigned long interval = q->nwords > 2 ? strtoul(q->words[2], NULL, 10) : 1000;
 
@@ -124,7 +116,7 @@ int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err)
     int r = taking_init(&t, a);
     for (size_t i = 0; r == 0 && i < n; i++) {
         uint64_t begun = pb_now_ns();
-        r = take_round(&t, &rounds[i]);
+        r = take_round(&t, &last);
         uint64_t took = pb_now_ns() - begun;
         if (i + 1 < n && took < interval * PB_NS_PER_MS)
             pb_sleep_ns(interval * PB_NS_PER_MS - took);
@@ -139,9 +131,8 @@ int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err)
         pb_answer_exit(a->out, s->failed);
     }
     if (r == 0)
-        put_rounds(a, rounds, n);
-    for (size_t i = 0; i < n; i++)
-        free(rounds[i].bytes);
+        pb_answer_bytes(a->out, false, last.bytes, last.size);
+    free(last.bytes);
     return r < 0 ? pb_fail(err, r, "the stacks cannot be merged: %s", strerror(-r)) : 0;
 }
 
@@ -168,23 +159,6 @@ static bool owns_ranks(void *arg, const struct pb_set_range *range)
         own += rank >= range->first && rank <= range->last;
     }
     return own == (uint64_t)range->last - range->first + 1;
-}
-
-/* Merges the last of the rounds. */
-static int merge_last(const struct pb_cluster_stacks *m, struct pb_node_answer *answer, struct pb_err *err)
-{
-    const unsigned char *at = (const unsigned char *)answer->output.at;
-    struct pb_cursor c = {.at = at, .end = at + answer->output.n};
-
-    for (unsigned long i = 0; i < m->rounds; i++) {
-        uint64_t size = pb_u64(&c);
-        const void *set = pb_span(&c, size);
-        if (!set)
-            return pb_fail(err, -EBADMSG, "its stacks are cut short");
-        if (i + 1 == m->rounds)
-            return pb_stackset_merge(m->set, set, size, owns_ranks, answer, err);
-    }
-    return -EBADMSG;
 }
 
 static int make_ranks(struct pb_cluster_stacks *m, size_t n)
@@ -215,7 +189,7 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
             return pb_fail(err, -EEXIST, "it answers for rank %d, for which %s has answered", rank,
                            m->c->nodes[m->ranks[rank].node].name);
     }
-    int r = merge_last(m, answer, err);
+    int r = pb_stackset_merge(m->set, answer->output.at, answer->output.n, owns_ranks, answer, err);
     for (size_t i = 0; r == 0 && i < answer->nranks; i++) {
         struct pb_answer_part *p = &answer->ranks[i];
         if (make_ranks(m, (size_t)p->rank.rank + 1) < 0)

@@ -2,6 +2,7 @@
 #include "engine/shared/sent.h"
 
 #include "base/err.h"
+#include "control/packet.h"
 #include "table/reader.h"
 
 #include <errno.h>
@@ -9,32 +10,34 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_COLUMNS = 1024 };
+enum { MAX_COLUMNS = 1024, HEAD = 8, AHEAD = HEAD - PB_PACKET_HEAD };
 
 int pb_sent_next(const uint8_t *data, size_t size, size_t *at, struct pb_sent_frame *ret)
 {
-    uint32_t header[2];
+    size_t length = 0;
 
     if (*at == size)
         return 0;
-    if (*at > size || size - *at < sizeof(header))
+    if (*at > size || size - *at < HEAD)
         return -EBADMSG;
-    memcpy(header, data + *at, sizeof(header));
-    size_t left = size - *at - sizeof(header), whole = ((size_t)header[1] + 7) & ~(size_t)7;
-    if (header[0] == 0 || header[0] >= PB_SQL_MESSAGE_END || header[1] > PB_SQL_MAX_MESSAGE || whole > left)
+    int type = pb_packet_parse(data + *at + AHEAD, PB_PACKET_HEAD, PB_SQL_MAX_MESSAGE, &length);
+    size_t left = size - *at - HEAD, whole = (length + 7) & ~(size_t)7;
+    if (type <= 0 || type >= PB_SQL_MESSAGE_END || whole > left)
         return -EBADMSG;
-    *ret = (struct pb_sent_frame){.type = header[0], .size = header[1], .data = data + *at + sizeof(header)};
-    *at += sizeof(header) + whole;
+    *ret =
+        (struct pb_sent_frame){.type = (uint32_t)type, .size = (uint32_t)length, .data = data + *at + HEAD};
+    *at += HEAD + whole;
     return 1;
 }
 
 int pb_sent_write(FILE *out, const struct pb_wire *m)
 {
     static const char zeros[8];
-    uint32_t header[] = {m->type, (uint32_t)m->size};
+    unsigned char head[HEAD] = {0};
     size_t padding = -m->size & 7;
 
-    if (m->failed || fwrite(header, sizeof(header), 1, out) != 1 ||
+    pb_packet_head(head + AHEAD, (unsigned char)m->type, m->size);
+    if (m->failed || fwrite(head, sizeof(head), 1, out) != 1 ||
         (m->size && fwrite(m->data, m->size, 1, out) != 1) ||
         (padding && fwrite(zeros, padding, 1, out) != 1))
         return -EIO;

@@ -1,10 +1,10 @@
 /* sent: the rows of a node on their way to the asking side: one answer to a list of statements.
  *
- * An answer is frames: type and size (each 32 bits, little-endian), then so many bytes, and zeros up to a
- * multiple of eight. HELLO comes first, with the version; then, for each statement, COLUMNS and BATCH frames
- * (the payloads of the messages of that name: cells.h), NOTEs, and DONE or ERROR. An answer without as many
- * of those as there were statements was cut short. All of it is another machine's word: pb_sent_read looks
- * at every frame before anything else does. */
+ * An answer is packets (control/packet.h), each behind three zeros and before zeros up to a multiple of
+ * eight, so that its payload is aligned as cells are. HELLO comes first, with the version; then, for each
+ * statement, COLUMNS and BATCH frames (the payloads of the messages of that name: cells.h), NOTEs, and DONE
+ * or ERROR. An answer without as many of those as there were statements was cut short. All of it is another
+ * machine's word: pb_sent_read looks at every frame before anything else does. */
 #pragma once
 
 #include "engine/shared/cells.h"

@@ -2,6 +2,7 @@
 #include "engine/shared/wire.h"
 
 #include "base/time.h"
+#include "control/packet.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -9,10 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-struct header {
-    uint32_t size, type;
-};
 
 static void close_fds(struct pb_wire *m)
 {
@@ -185,13 +182,16 @@ static ssize_t send_some(int fd, struct iovec *pieces, size_t n, const int *fds,
 }
 
 /* Header and payload in one call if the socket has room. */
-static int send_one(int fd, struct header h, const uint8_t *data, const int *fds, unsigned nfds,
+static int send_one(int fd, uint32_t type, const uint8_t *data, size_t size, const int *fds, unsigned nfds,
                     uint64_t deadline_ns)
 {
-    for (size_t done = 0, all = sizeof(h) + h.size; done < all;) {
+    unsigned char h[PB_PACKET_HEAD];
+
+    pb_packet_head(h, (unsigned char)type, size);
+    for (size_t done = 0, all = sizeof(h) + size; done < all;) {
         size_t in_header = done < sizeof(h) ? done : sizeof(h), in_data = done - in_header;
-        struct iovec pieces[] = {{(char *)&h + in_header, sizeof(h) - in_header},
-                                 {(uint8_t *)(uintptr_t)data + in_data, h.size - in_data}};
+        struct iovec pieces[] = {{h + in_header, sizeof(h) - in_header},
+                                 {(uint8_t *)(uintptr_t)data + in_data, size - in_data}};
         ssize_t n = send_some(fd, pieces, 2, fds, done ? 0 : nfds);
         if (n > 0) {
             done += (size_t)n;
@@ -212,11 +212,8 @@ int pb_wire_send(int fd, struct pb_wire *m, uint64_t deadline_ns)
     int r = m->failed ? -EMSGSIZE : 0;
 
     for (; r == 0 && m->nfds - ahead > PB_SQL_FDS_AT_ONCE; ahead += PB_SQL_FDS_AT_ONCE)
-        r = send_one(fd, (struct header){.type = PB_SQL_FDS}, NULL, m->fds + ahead, PB_SQL_FDS_AT_ONCE,
-                     deadline_ns);
-    return r < 0 ? r
-                 : send_one(fd, (struct header){(uint32_t)m->size, m->type}, m->data, m->fds + ahead,
-                            m->nfds - ahead, deadline_ns);
+        r = send_one(fd, PB_SQL_FDS, NULL, 0, m->fds + ahead, PB_SQL_FDS_AT_ONCE, deadline_ns);
+    return r < 0 ? r : send_one(fd, m->type, m->data, m->size, m->fds + ahead, m->nfds - ahead, deadline_ns);
 }
 
 static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)
@@ -271,29 +268,40 @@ static int receive_all(int fd, void *to, size_t size, struct pb_wire *m, uint64_
     return 0;
 }
 
+/* The type of the next message; *ret_size: of its payload. */
+static int receive_head(int fd, struct pb_wire *m, uint64_t deadline_ns, bool begun, size_t *ret_size)
+{
+    unsigned char h[PB_PACKET_HEAD];
+
+    int r = receive_all(fd, h, sizeof(h), m, deadline_ns, begun);
+    if (r == 0)
+        r = pb_packet_parse(h, sizeof(h), PB_SQL_MAX_MESSAGE, ret_size);
+    return r == -EPROTO ? -EBADMSG : r;
+}
+
 int pb_wire_receive(int fd, struct pb_wire *m, uint64_t deadline_ns)
 {
-    struct header h;
+    size_t size = 0;
 
     close_fds(m);
     m->size = m->at = 0;
     m->failed = false;
-    int r = receive_all(fd, &h, sizeof(h), m, deadline_ns, false);
-    for (unsigned seen = 0; r == 0 && h.type == PB_SQL_FDS;) {
-        if (h.size || m->nfds == seen)
+    int r = receive_head(fd, m, deadline_ns, false, &size);
+    for (unsigned seen = 0; r == PB_SQL_FDS;) {
+        if (size || m->nfds == seen)
             return -EBADMSG;
         seen = m->nfds;
-        r = receive_all(fd, &h, sizeof(h), m, deadline_ns, true);
+        r = receive_head(fd, m, deadline_ns, true, &size);
     }
     if (r < 0)
         return r;
-    if (h.type == 0 || h.type >= PB_SQL_MESSAGE_END || h.size > PB_SQL_MAX_MESSAGE)
+    if (r >= PB_SQL_MESSAGE_END)
         return -EBADMSG;
-    m->type = h.type;
-    if (!make_room(m, h.size))
+    m->type = (uint32_t)r;
+    if (!make_room(m, size))
         return -ENOMEM;
-    r = receive_all(fd, m->data, h.size, m, deadline_ns, true);
+    r = receive_all(fd, m->data, size, m, deadline_ns, true);
     if (r == 0)
-        m->size = h.size;
+        m->size = size;
     return r < 0 ? r : m->failed ? -ENOMEM : 0;
 }

@@ -1,6 +1,6 @@
 /* wire: what a broker (the caller of a query) and an SQL worker say to each other over a Unix socket.
  *
- * A message is a header, then its payload; descriptors travel with the header. Each side takes the other for
+ * A message is a packet (control/packet.h); descriptors travel with its head. Each side takes the other for
  * hostile: sizes and counts are bounded, a text that does not fit its message ends the conversation. Rows
  * come while the statement runs; a caller that does not take them holds it up, until its time is over.
  *
@@ -27,7 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PB_SQL_VERSION     5u
+#define PB_SQL_VERSION     6u
 #define PB_SQL_FDS_AT_ONCE 250       /* the kernel's limit is 253 */
 #define PB_SQL_MAX_SOURCES (1 << 20) /* mostly archived runs, without a descriptor */
 #define PB_SQL_MAX_MESSAGE (64u << 20)
