@@ -31,7 +31,8 @@ SOAK = bool(os.environ.get("PROBING_SOAK"))
 SLOW = int(os.environ.get("PROBING_SLOW", 1))
 PROGRAM_SECONDS = (1800 if SOAK else 120) * SLOW
 PYTEST_SECONDS = 4 * 3600 if SOAK else 2400
-FUZZ_SECONDS = 300 if SOAK else 5
+FUZZ_SECONDS = 300 if SOAK else 3
+ROOTS = ["bionic", "bullseye", "sid"]
 # Unit tests that take longest, which begin first.
 LONGEST = ["table_retire", "table_kill", "table_interrupt", "table_threads", "table_step", "engine_stream", "engine_plan", "engine_load",
            "threads_listed", "engine_bounds", "table_clock", "table_scribble", "engine_scan", "table_mirror", "engine_ranks"]
@@ -117,22 +118,23 @@ def build(preset, *targets):
     return status == 0
 
 
-def make_roots():
-    """Root file systems that integration tests start processes in. Without root these tests skip and say so."""
+def make_root(name):
+    """A root file system that integration tests start processes in. Without root these tests skip and say so."""
     if os.geteuid() == 0 and not os.environ.get("PROBING_BUILT"):
-        run([TOP / "scripts/root.sh", "bionic", "bullseye", "sid"], 900)
+        run([TOP / "scripts/root.sh", name], 900)
 
 
 class Background:
-    """What the chosen suites need, made one after the other in a thread."""
+    """What the chosen suites need: builds one after the other in a thread, and the roots beside them, as they wait for
+    the network and the disk."""
 
     def __init__(self, names):
         self.pool, self.builds = ThreadPoolExecutor(1), {}
-        steps = [step for name in names for step in NEEDED[name]]
-        for step in steps[:1]:
-            self.begin(step)
-        self.roots = self.pool.submit(make_roots) if "integration" in names else None
-        for step in steps[1:]:
+        self.roots = []
+        if "integration" in names:
+            maker = ThreadPoolExecutor(len(ROOTS))
+            self.roots = [maker.submit(make_root, name) for name in ROOTS]
+        for step in [step for name in names for step in NEEDED[name]]:
             self.begin(step)
 
     def begin(self, step):
@@ -142,7 +144,8 @@ class Background:
     def wait_for(self, name):
         """Whether all that a suite needs is there."""
         if name == "integration":
-            self.roots.result()
+            for root in self.roots:
+                root.result()
         return all([self.builds[step].result() for step in NEEDED[name]])
 
     def wait_for_all(self):

@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     int timed = strcmp(how, "read") != 0 && strcmp(how, "futex") != 0;
     if (r != 0 || error != 0)
         printf("disturbed: returned %d, errno %s\n", r, strerror(error));
-    else if (timed && (took < 1.99 || took > 2.5))
+    else if (timed && (took < 1.99 || took > 2.9))
         printf("disturbed: took %.3f s\n", took);
     else
         printf("undisturbed\n");
