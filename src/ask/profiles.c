@@ -71,7 +71,7 @@ int pb_profiling_join(struct pb_profiling *p, const struct pb_target *target, st
 {
     struct pb_profile_facts *facts = pb_profile_facts(p->profile);
 
-    int r = pb_sampler_attach(p->sampler, target->pid, target->label, err);
+    int r = pb_sampler_attach(p->sampler, target->pid, target->label, pb_target_rank(target), err);
     if (r == 0 && !facts->title[0])
         read_title(target->pid, facts->title, sizeof(facts->title));
     return r;

@@ -81,6 +81,7 @@ static uint32_t thread_of(struct pb_collector *c, const struct pb_profile *names
         uint32_t own = pb_profile_thread(c->p, pid, tid, t.name, t.process);
         if (own == PB_PROFILE_NONE)
             return PB_PROFILE_NONE;
+        pb_profile_rank_thread(c->p, own, t.rank);
         c->threads[thread] = own + 1;
     }
     return c->threads[thread] - 1;

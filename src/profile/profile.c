@@ -29,6 +29,7 @@ struct function {
 struct thread {
     pid_t pid, tid;
     uint32_t name, process;
+    int32_t rank;
     bool ran, hidden;
     size_t last_span; /* + 1; 0: none */
 };
@@ -200,8 +201,15 @@ uint32_t pb_profile_thread(struct pb_profile *p, pid_t pid, pid_t tid, const cha
     int r = intern(p, &p->thread_keys, (uint64_t)(uint32_t)pid << 32 | (uint32_t)tid, 0, (void **)&p->threads,
                    &p->threads_cap, p->nthreads, sizeof(*p->threads), &id);
     if (r > 0)
-        p->threads[p->nthreads++] = (struct thread){.pid = pid, .tid = tid, .name = n, .process = label};
+        p->threads[p->nthreads++] =
+            (struct thread){.pid = pid, .tid = tid, .name = n, .process = label, .rank = -1};
     return r < 0 ? PB_PROFILE_NONE : id;
+}
+
+void pb_profile_rank_thread(struct pb_profile *p, uint32_t thread, int32_t rank)
+{
+    if (thread < p->nthreads)
+        p->threads[thread].rank = rank;
 }
 
 void pb_profile_name_thread(struct pb_profile *p, uint32_t thread, const char *name)
@@ -350,6 +358,8 @@ int pb_profile_begin_epoch(struct pb_profile *p, uint32_t *nodes, size_t nnodes,
         uint32_t own = pb_profile_thread(next, t->pid, t->tid, p->texts.at[t->name], p->texts.at[t->process]);
         kept[nnodes + i] = own;
         r = own == PB_PROFILE_NONE ? -ENOMEM : 0;
+        if (r == 0)
+            pb_profile_rank_thread(next, own, t->rank);
         if (r == 0 && t->ran)
             pb_profile_mark_ran(next, own);
     }
@@ -423,19 +433,8 @@ struct pb_node pb_profile_node_at(const struct pb_profile *p, uint32_t node)
 struct pb_profile_thread pb_profile_thread_at(const struct pb_profile *p, uint32_t thread)
 {
     const struct thread *t = &p->threads[thread];
-    return (struct pb_profile_thread){t->pid, t->tid,   p->texts.at[t->name], p->texts.at[t->process],
-                                      t->ran, t->hidden};
-}
-
-int32_t pb_profile_thread_rank(const struct pb_profile *p, uint32_t thread)
-{
-    int32_t rank;
-    char end;
-
-    return sscanf(pb_profile_thread_at(p, thread).process, "rank %" SCNd32 "%c", &rank, &end) == 1 &&
-                   rank >= 0
-               ? rank
-               : -1;
+    return (struct pb_profile_thread){
+        t->pid, t->tid, p->texts.at[t->name], p->texts.at[t->process], t->rank, t->ran, t->hidden};
 }
 
 struct pb_count pb_profile_count_at(const struct pb_profile *p, size_t i)

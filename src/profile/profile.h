@@ -51,7 +51,8 @@ struct pb_node {
 struct pb_profile_thread {
     pid_t pid, tid;
     const char *name;    /* "" if it has no name */
-    const char *process; /* label of its target: "rank 3", "pid 4711" */
+    const char *process; /* label of its target, for people: "rank 3", "pid 4711" */
+    int32_t rank;        /* of its process; -1: none, or not known (of stored profiles) */
     bool ran;            /* it was on a CPU at some time between two of its samples */
     bool hidden;         /* writers leave it out */
 };
@@ -118,7 +119,8 @@ uint32_t pb_profile_frame(struct pb_profile *p, uint32_t function, int line);
 uint32_t pb_profile_node(struct pb_profile *p, uint32_t parent, uint32_t frame);
 uint32_t pb_profile_thread(struct pb_profile *p, pid_t pid, pid_t tid, const char *name, const char *process);
 
-/* A thread whose name became known later, or that was seen to run. */
+/* A thread of a process that is a rank; whose name became known later; or that was seen to run. */
+void pb_profile_rank_thread(struct pb_profile *p, uint32_t thread, int32_t rank);
 void pb_profile_name_thread(struct pb_profile *p, uint32_t thread, const char *name);
 void pb_profile_mark_ran(struct pb_profile *p, uint32_t thread);
 
@@ -155,8 +157,6 @@ struct pb_profile_function pb_profile_function_at(const struct pb_profile *p, ui
 struct pb_profile_frame pb_profile_frame_at(const struct pb_profile *p, uint32_t frame);
 struct pb_node pb_profile_node_at(const struct pb_profile *p, uint32_t node);
 struct pb_profile_thread pb_profile_thread_at(const struct pb_profile *p, uint32_t thread);
-/* The rank that its process is labelled by: profiles, also stored ones, have the label only. -1: none. */
-int32_t pb_profile_thread_rank(const struct pb_profile *p, uint32_t thread);
 struct pb_count pb_profile_count_at(const struct pb_profile *p, size_t i);
 struct pb_profile_span pb_profile_span_at(const struct pb_profile *p,
                                           size_t i); /* by start within a thread */

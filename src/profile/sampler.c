@@ -93,7 +93,7 @@ static void warm_up(struct pb_sampler *s, struct pb_process_watch *w)
     *s->facts = before;
 }
 
-int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct pb_err *err)
+int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, int32_t rank, struct pb_err *err)
 {
     struct pb_process_watch *w;
 
@@ -106,6 +106,7 @@ int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct
     int r = pb_watch_open(s, pid, label, &w, err);
     if (r < 0)
         return r;
+    w->rank = rank;
     s->processes[s->n++] = w;
     s->facts->processes++;
     warm_up(s, w);
@@ -249,7 +250,7 @@ static void attach_children(struct pb_sampler *s, uint64_t now)
         pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atoi(e->d_name) : 0;
         if (pid && !pb_sampler_watches(s, pid) && pb_sampler_watches(s, parent_of(pid))) {
             snprintf(label, sizeof(label), "pid %d", (int)pid);
-            pb_sampler_attach(s, pid, label, NULL);
+            pb_sampler_attach(s, pid, label, -1, NULL);
         }
     }
     if (dir)

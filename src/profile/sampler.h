@@ -40,7 +40,7 @@ int pb_sampler_new(const struct pb_sampler_options *options, struct pb_profile *
 void pb_sampler_free(struct pb_sampler *s);
 
 /* Adds a process. -ESRCH, -EPERM, -ENOTSUP with a sentence. -EALREADY: it is watched. */
-int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, struct pb_err *err);
+int pb_sampler_attach(struct pb_sampler *s, pid_t pid, const char *label, int32_t rank, struct pb_err *err);
 
 /* Whether a process is watched. */
 bool pb_sampler_watches(const struct pb_sampler *s, pid_t pid);

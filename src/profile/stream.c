@@ -36,6 +36,7 @@ static void put_thread(struct pb_stream_writer *w, const struct pb_profile *name
     put_number(w, PB_STREAM_THREAD);
     put_number(w, (uint64_t)t.pid);
     put_number(w, (uint64_t)t.tid);
+    put_number(w, (uint64_t)((int64_t)t.rank + 1));
     put_text(w, t.name);
     put_text(w, t.process);
 }

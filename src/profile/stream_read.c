@@ -139,12 +139,14 @@ static int take_node(struct pb_stream_reader *r, struct pb_cursor *c)
 
 static int take_thread(struct pb_stream_reader *r, struct pb_cursor *c)
 {
-    uint64_t pid = pb_uleb(c), tid = pb_uleb(c);
+    uint64_t pid = pb_uleb(c), tid = pb_uleb(c), rank = pb_uleb(c); /* rank: 0: none */
     const char *name = take_text(c, r->text[0]), *process = take_text(c, r->text[1]);
 
-    if (c->bad || pid > INT32_MAX || tid > INT32_MAX)
+    if (c->bad || pid > INT32_MAX || tid > INT32_MAX || rank > INT32_MAX)
         return -EBADMSG;
-    return push_number(r, &r->threads, pb_profile_thread(r->p, (pid_t)pid, (pid_t)tid, name, process));
+    uint32_t thread = pb_profile_thread(r->p, (pid_t)pid, (pid_t)tid, name, process);
+    pb_profile_rank_thread(r->p, thread, (int32_t)rank - 1);
+    return push_number(r, &r->threads, thread);
 }
 
 static int take_sample(struct pb_stream_reader *r, struct pb_cursor *c)

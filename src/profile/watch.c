@@ -55,6 +55,7 @@ int pb_watch_open(struct pb_sampler *s, pid_t pid, const char *label, struct pb_
     if (!w)
         return pb_fail(err, -ENOMEM, "out of memory");
     w->pid = pid;
+    w->rank = -1;
     w->source.fd = -1;
     snprintf(w->label, sizeof(w->label), "%s", label);
     r = pb_source_open(pid, &w->source, err); /* through its agent where its memory may not be read */
@@ -135,6 +136,7 @@ static void watch(struct pb_sampler *s, struct pb_process_watch *w, pid_t tid, c
     if (py)
         t.py = *py;
     t.thread = pb_profile_thread(s->profile, w->pid, tid, name, w->label);
+    pb_profile_rank_thread(s->profile, t.thread, w->rank);
     int r = t.thread == PB_PROFILE_NONE ? -ENOMEM : pb_source_moment(&w->source, tid, &t.moment);
     if (r < 0) {
         s->facts->failed += r != -ESRCH;

@@ -49,6 +49,7 @@ struct pb_code_map {
 struct pb_process_watch {
     pid_t pid;
     char label[64];
+    int32_t rank; /* -1: none */
     struct pb_source source;
     struct pb_py *py;            /* NULL: no Python in it */
     struct pb_native *native;    /* NULL: not wanted */

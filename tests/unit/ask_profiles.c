@@ -166,6 +166,7 @@ static void a_stream_of_anybodys_is_read_or_refused(void **state)
     pb_stream_writer_init(&w);
     struct pb_sink sink = pb_stream_sink(&w);
     uint32_t thread = pb_profile_thread(names, 1, 2, "t", "rank 0");
+    pb_profile_rank_thread(names, thread, 7);
     for (int epoch = 0; epoch < 2; epoch++) {
         for (int i = 0; i < 20; i++) {
             char name[16];
@@ -198,6 +199,7 @@ static void a_stream_of_anybodys_is_read_or_refused(void **state)
             assert_true(pb_stream_ended(r, &why) && why == 7);
             assert_int_equal(pb_profile_samples(collector.p), 2 * 20 * 2);
             assert_int_equal(pb_profile_span_at(collector.p, 0).start, 1000);
+            assert_int_equal(pb_profile_thread_at(collector.p, 0).rank, 7);
         }
         pb_stream_reader_free(r);
         pb_collector_done(&collector);

@@ -146,7 +146,7 @@ static int32_t *read_thread_ranks(const struct pb_profile *p)
     int32_t *ranks = calloc(n + 1, sizeof(*ranks));
 
     for (size_t i = 0; ranks && i < n; i++)
-        ranks[i] = pb_profile_thread_rank(p, (uint32_t)i);
+        ranks[i] = pb_profile_thread_at(p, (uint32_t)i).rank;
     return ranks;
 }
 

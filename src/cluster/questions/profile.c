@@ -131,7 +131,7 @@ void pb_cluster_profile_done(struct pb_cluster_profile *p)
 static int check_ranks(const struct pb_profile *p, const struct pb_node_answer *a, struct pb_err *err)
 {
     for (size_t i = 0; i < pb_profile_nthreads(p); i++) {
-        int32_t rank = pb_profile_thread_rank(p, (uint32_t)i);
+        int32_t rank = pb_profile_thread_at(p, (uint32_t)i).rank;
         bool own = rank < 0;
         for (size_t k = 0; !own && k < a->nranks; k++)
             own = a->ranks[k].rank.rank == rank;
