@@ -3,16 +3,15 @@
 
 #include "ask/parts.h"
 #include "ask/task.h"
+#include "ask/tool_settings.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/procfs.h"
 #include "control/message.h"
-#include "engine/shared/archive.h"
 #include "remote/procinfo.h"
 #include "remote/runs.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,24 +198,6 @@ void pb_settings_saved(pid_t pid, struct pb_settings *ret)
     pb_settings_fall_back(ret, &tool);
 }
 
-/* The folder of archives is a setting of this tool, not of a process. */
-static void show_archive(void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg)
-{
-    const char *set = getenv("PROBING_ARCHIVE");
-    char folder[PATH_MAX] = "none", usual[PATH_MAX] = "none";
-
-    if (!set || strcmp(set, "none") != 0)
-        pb_archive_folder(set, folder, sizeof(folder), NULL);
-    pb_archive_folder_usual(usual, sizeof(usual));
-    each(arg, &(const struct pb_shown_setting){
-                  .name = PB_SETTING_ARCHIVE,
-                  .value = folder,
-                  .fallback = usual,
-                  .origin = pb_origin_name(set && *set ? PB_ORIGIN_ENVIRONMENT : PB_ORIGIN_DEFAULT),
-                  .text = "the folder that archive writes and query reads; a setting of this tool, not of "
-                          "the process: PROBING_ARCHIVE, --to, --archive"});
-}
-
 void pb_settings_each(const struct pb_settings *s,
                       void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg)
 {
@@ -230,7 +211,7 @@ void pb_settings_each(const struct pb_settings *s,
                                                    .text = info->text,
                                                    .with_unit = info->kind == PB_SETTING_SIZE});
     }
-    show_archive(each, arg);
+    pb_tool_settings_each(each, arg);
 }
 
 static void join_words(const struct pb_settings *own, char ret[PB_REDACT_SIZE])

@@ -28,8 +28,7 @@ struct pb_shown_setting {
     bool with_unit; /* the value includes its unit: 64MB */
 };
 
-/* Calls `each` for every setting; the last is the folder of archives, which belongs to this tool. */
-#define PB_SETTING_ARCHIVE "probing.archive"
+/* Calls `each` for every setting; the last ones belong to this tool (tool_settings.h). */
 void pb_settings_each(const struct pb_settings *s,
                       void (*each)(void *arg, const struct pb_shown_setting *setting), void *arg);
 

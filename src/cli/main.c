@@ -4,6 +4,7 @@
 #include "ask/targets.h"
 #include "base/children.h"
 #include "cli/cli.h"
+#include "cli/diagnose_jobs.h"
 #include "cli/fanout.h"
 #include "cli/parse.h"
 #include "cli/print/rows.h"
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int print_error(const char *what, int r, const struct pb_err *err)
 {
@@ -111,6 +113,10 @@ int pb_run_line(int argc, char **argv)
     struct pb_err err = {0};
     struct pb_call call;
 
+    if (argc < 2 && isatty(STDOUT_FILENO)) {
+        pb_outlet_begin(false);
+        return print_error(NULL, pb_diagnose_jobs(&(struct pb_ask){.note = put_note}, &err), &err);
+    }
     int r = pb_parse(argc, argv, &call, &err);
     if (r == 2) {
         puts("probing " PROBING_VERSION);

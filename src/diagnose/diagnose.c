@@ -9,6 +9,7 @@
 #include "diagnose/headline.h"
 #include "diagnose/look.h"
 #include "diagnose/recorded.h"
+#include "diagnose/since.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -148,6 +149,8 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
     uint64_t from = pb_now_ns();
 
     int r = pb_diag_rules_read(ask, request->rules, &rules, err);
+    if (r == 0 && request->since > 0 && (r = pb_diag_rules_since(&rules, request->since)) < 0)
+        pb_fail(err, r, "out of memory");
     if (r == 0)
         r = pb_diag_jobs_find(ask, request->targets, &d.jobs, err);
     if (r < 0)

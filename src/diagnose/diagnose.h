@@ -15,6 +15,7 @@ struct pb_diag_request {
     const struct pb_targets *targets; /* n 0: every job of this machine */
     const char *rules;                /* folder of the user's rules; NULL: none */
     bool recorded;                    /* what processes recorded counts too */
+    double since;                     /* of that, what is at most so many seconds old; 0: all */
     bool patient; /* where a chain ends at something that only lasts, look again until it has lasted */
 };
 

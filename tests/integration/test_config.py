@@ -15,7 +15,7 @@ from jobs import rows
 SETTINGS = {"probing.sample_rate", "probing.max_memory", "probing.retention_days", "probing.compression",
             "probing.redact",
             "probing.torch.profiling", "probing.torch.budget", "probing.torch.hang_timeout", "probing.memory.sampling",
-            "probing.archive"}
+            "probing.archive", "probing.diagnose.rules", "probing.diagnose.every", "probing.alert.webhook"}
 IDLE = "print('ready', flush=True); import time; time.sleep(120)"
 
 
@@ -44,6 +44,10 @@ def test_without_a_process_the_defaults_and_this_environment_are_shown():
     assert (archive["value"], archive["default_value"],
             archive["origin"]) == ("/data/a", "/data/x/probing/archive", "environment")
     assert config(env={"PROBING_ARCHIVE": "none"})["probing.archive"]["value"] == "none"
+    hook = config(env={"PROBING_ALERT_WEBHOOK": "https://me:pass@hooks.test:1/T0/secret"})["probing.alert.webhook"]
+    assert hook["value"] == "https://hooks.test:1/..", "who has the path may post there"
+    done = probe("config", "probing.diagnose.rules=/data/r")
+    assert done.returncode == 2 and "PROBING_DIAGNOSE_RULES=/data/r" in done.stderr
     done = probe("config", "probing.archive=/data/a")
     assert done.returncode == 2 and "PROBING_ARCHIVE=/data/a" in done.stderr
     assert len(probe("config", "--format", "csv").stdout.splitlines()) == 1 + len(SETTINGS)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import jobs
+import terminal_kit
 
 pytest.importorskip("torch")
 
@@ -216,6 +217,43 @@ def test_the_answer_stands_alone(warm, tmp_path):
     assert any("with second:  # here" in line for line in text)
     assert any(line.startswith("Certain: ") for line in text)
     assert any(line.startswith("Next: ") for line in text)
+
+
+def settings(pid):
+    shown = json.loads(jobs.probe("-t", pid, "config", "--json").stdout)
+    return {row["name"]: row["value"] for row in shown}
+
+
+def probed():
+    return {row["pid"] for row in json.loads(jobs.probe("list", "--json").stdout) if row["state"] == "probed"}
+
+
+def test_what_is_not_checked_names_the_command_and_watch_leaves_all_as_it_was(warm, tmp_path):
+    with job(warm, tmp_path, "steps(None, bad=None)", ranks=2) as (pids, _):
+        told = jobs.probe("-t", pids[0], "diagnose").stdout.split("\n")
+        at = next(i for i, line in enumerate(told) if "nothing is recorded in 2 of 2 ranks" in line)
+        assert told[at + 1].split()[-3:] == ["diagnose", "--watch", "30s"], told
+        assert jobs.probe("-t", pids[0], "config", "probing.torch.profiling=on").returncode == 0
+        done = jobs.probe("-t", pids[1], "diagnose", "--watch", "2s", "--since", "1m", "--json")
+        assert done.returncode == 0 and "skipped" not in done.stderr, done.stderr
+        (answer,) = json.loads(done.stdout)["jobs"]
+        assert {"slow ranks", "the line of a leak"}.isdisjoint(row["what"] for row in answer["not_checked"]), answer
+        assert probed().intersection(pids) == {pids[0]}, "where no agent was none is"
+        after = settings(pids[0])
+        assert (after["probing.torch.profiling"], after["probing.memory.sampling"]) == ("on", "off")
+        (answer, _) = diagnosis(pids[0], "--no-inject")
+        assert answer["not_checked"][0]["what"] == "slow ranks, leaks, losses", "an agent counts for nothing then"
+    assert jobs.probe("diagnose", "--watch", "2s").returncode == 2
+
+
+def test_alone_on_a_terminal_it_names_the_jobs_and_what_is_wrong(warm, tmp_path):
+    with job(warm, tmp_path, HANGS["stopped"][2]) as (pids, _):
+        root(pids[0])
+        shown = terminal_kit.at_terminal([str(jobs.PROGRAM)]).decode()
+        shown = " ".join(terminal_kit.OWN.sub("", shown).split())
+    assert "Rank 2 is stopped by a signal, and keeps ranks 0-1, 3 waiting." in shown, shown
+    assert "diagnose the evidence, and what to do next" in shown
+    assert "usage: probing -t TARGET COMMAND" in jobs.probe().stdout, "a program that reads it gets the help"
 
 
 def test_other_commands_say_what_diagnose_says(warm, tmp_path):

@@ -1,6 +1,8 @@
 /* Where chains of waits end, over threads and ranks; which finding explains which. */
 #include "base/cleanup.h"
 #include "diagnose/finding.h"
+#include "diagnose/rule.h"
+#include "diagnose/since.h"
 
 #include "test.h"
 
@@ -197,6 +199,32 @@ static void test_no_kind_explains_itself(void **state)
         assert_false(leads_to(pb_diag_kinds[i], pb_diag_kinds[i], 8));
 }
 
+static void test_a_rule_sees_only_the_newest_rows(void **state)
+{
+    (void)state;
+    static const char with[] =
+        "-- kind: a\n-- needs: python.t, memory_usage\nWITH x AS (SELECT t.a FROM "
+        "python.t AS t) SELECT 'python.t', python.tall, memory_usage.b FROM x, memory_usage\n",
+                      plain[] = "-- kind: b\nSELECT * FROM ends\n";
+    struct pb_diag_rule at[] = {{.text = strdup(with)}, {.text = strdup(plain)}};
+    struct pb_diag_rules rules = {at, 2};
+
+    at[0].select = strstr(at[0].text, "WITH");
+    at[1].select = strstr(at[1].text, "SELECT");
+    assert_int_equal(pb_diag_rules_since(&rules, 600), 0);
+    assert_string_equal(
+        at[0].select,
+        "WITH pb_since_0 AS (SELECT * FROM python.t WHERE timestamp > now() - to_milliseconds(CAST(600000 AS "
+        "BIGINT))), pb_since_1 AS (SELECT * FROM memory_usage WHERE timestamp > now() - "
+        "to_milliseconds(CAST(600000 AS BIGINT))),\n x AS (SELECT t.a FROM pb_since_0 AS t) SELECT "
+        "'python.t', "
+        "python.tall, pb_since_1.b FROM x, pb_since_1\n");
+    assert_memory_equal(at[0].text, "-- kind: a\n", 11);
+    assert_string_equal(at[1].text, plain);
+    free(at[0].text);
+    free(at[1].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_a_cause_stands_before_its_consequence),
         cmocka_unit_test(test_a_remark_is_never_a_verdict),
         cmocka_unit_test(test_no_kind_explains_itself),
+        cmocka_unit_test(test_a_rule_sees_only_the_newest_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

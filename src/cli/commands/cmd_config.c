@@ -2,6 +2,7 @@
  * process. */
 #include "ask/parts.h"
 #include "ask/settings.h"
+#include "ask/tool_settings.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/fanout.h"
@@ -77,13 +78,14 @@ static int parse_settings(const struct pb_call *call, struct wanted *ret, bool *
         snprintf(ret[i].name, sizeof(ret[i].name), "%.*s", (int)n, call->args[i]);
         ret[i].value = equals ? equals + 1 : NULL;
         use_our_name(&ret[i]);
-        if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0 && !ret[i].value)
+        int of_tool = pb_tool_setting_find(ret[i].name);
+        if (of_tool >= 0 && !ret[i].value)
             continue;
-        if (strcmp(ret[i].name, PB_SETTING_ARCHIVE) == 0)
+        if (of_tool >= 0)
             return pb_fail(err, PB_USAGE,
-                           PB_SETTING_ARCHIVE " is this tool's, not a process's: PROBING_ARCHIVE=%.200s in "
-                                              "its environment, or archive --to",
-                           ret[i].value);
+                           "%s is this tool's, not a process's: %s=%.200s in its environment%s",
+                           pb_tool_setting_info[of_tool].name, pb_tool_setting_info[of_tool].variable,
+                           ret[i].value, of_tool == PB_TOOL_ARCHIVE ? ", or archive --to" : "");
         if (pb_setting_find(ret[i].name) < 0)
             return fail_unknown_setting(ret[i].name, err);
         if (ret[i].value && pb_settings_set(&scratch, ret[i].name, ret[i].value, why, sizeof(why)) < 0)

@@ -1,9 +1,15 @@
 /* diagnose: what is wrong with the jobs of this machine, in sentences. */
 #include "ask/settings.h"
+#include "ask/tool_settings.h"
 #include "base/err.h"
+#include "base/time.h"
 #include "cli/cli.h"
+#include "cli/diagnose_jobs.h"
 #include "cli/print/diagnosis_print.h"
+#include "cli/stop.h"
+#include "cli/values.h"
 #include "diagnose/diagnose.h"
+#include "diagnose/turn_on.h"
 #include "print/outlet.h"
 
 #include <errno.h>
@@ -75,18 +81,26 @@ static int status_of(const struct pb_diagnosis *d)
     return partial ? PB_PARTIAL : 0;
 }
 
-static int run(const struct pb_call *call, struct pb_err *err)
+int pb_diagnose_jobs(const struct pb_ask *ask, struct pb_err *err)
 {
-    const char *folder = getenv("PROBING_DIAGNOSE_RULES"), *kind = pb_call_option(call, "explain");
-    struct pb_diag_request request = {.targets = &call->targets,
-                                      .rules = folder && folder[0] ? folder : NULL,
-                                      .recorded = true,
-                                      .patient = true};
+    const struct pb_targets all = {0};
+    const struct pb_diag_request request = {
+        .targets = &all, .rules = pb_tool_setting_get(PB_TOOL_DIAGNOSE_RULES), .recorded = true};
     struct pb_diagnosis d;
 
-    if (kind || pb_call_option(call, "rules"))
-        return show_rules(call, request.rules, kind, err);
-    int r = pb_diagnose(&call->ask, &request, &d, err);
+    int r = pb_diagnose(ask, &request, &d, err);
+    if (r < 0)
+        return r;
+    pb_diagnosis_print_jobs(&d);
+    pb_diagnosis_done(&d);
+    return 0;
+}
+
+static int diagnose(const struct pb_call *call, const struct pb_diag_request *request, struct pb_err *err)
+{
+    struct pb_diagnosis d;
+
+    int r = pb_diagnose(&call->ask, request, &d, err);
     if (r < 0)
         return r;
     if (call->target && !d.n)
@@ -101,7 +115,58 @@ static int run(const struct pb_call *call, struct pb_err *err)
     return r;
 }
 
+/* Turns on what is needed, and lets the job work for that time. *ret: to be turned back. */
+static int watch(const struct pb_call *call, struct pb_diag_turned_on **ret, struct pb_err *err)
+{
+    uint64_t until;
+    size_t n;
+
+    if (!call->target)
+        return pb_fail(err, PB_USAGE,
+                       "--watch loads the agent into the ranks of a job: it needs a target (-t PID)");
+    if (pb_call_option(call, "no-inject"))
+        return pb_fail(err, PB_USAGE, "--watch loads the agent, --no-inject forbids that: give one of them");
+    int r = pb_diag_turn_on(&call->ask, &call->targets, ret, &n, err);
+    if (r == 0 && n == 0)
+        pb_ask_note(&call->ask, "nothing is watched: it could be turned on in no process");
+    until = pb_now_ns() + pb_call_ms(call, "watch") * PB_NS_PER_MS;
+    for (uint64_t now; r == 0 && n && !pb_stop_signal() && (now = pb_now_ns()) < until;)
+        pb_sleep_ns(until - now < PB_NS_PER_S ? until - now : PB_NS_PER_S);
+    return r == 0 && pb_stop_signal() ? PB_STOPPED(pb_stop_signal()) : r;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    const char *kind = pb_call_option(call, "explain");
+    struct pb_diag_turned_on *on = NULL;
+    struct pb_diag_request request = {.targets = &call->targets,
+                                      .rules = pb_tool_setting_get(PB_TOOL_DIAGNOSE_RULES),
+                                      .recorded = !pb_call_option(call, "no-inject"),
+                                      .since = pb_call_ms(call, "since") / 1e3,
+                                      .patient = true};
+
+    if (kind || pb_call_option(call, "rules"))
+        return show_rules(call, request.rules, kind, err);
+    bool watched = pb_call_option(call, "watch");
+    if (watched)
+        pb_stop_begin();
+    int r = watched ? watch(call, &on, err) : 0;
+    if (r == 0)
+        r = diagnose(call, &request, err);
+    fflush(stdout);
+    pb_diag_turn_back(&call->ask, on);
+    if (watched)
+        pb_stop_end();
+    return r;
+}
+
 static const struct pb_option options[] = {
+    {0, "watch", PB_TIME(.least = 1000),
+     "turn on what is needed (agent, torch probe, samples of allocations), look after that time, and turn it "
+     "off"},
+    {0, "since", PB_TIME(.least = 1000),
+     "of what was recorded only what is not older than that, such as 10m"},
+    {0, "no-inject", NULL, "only from outside: what an agent has recorded is not used"},
     {0, "json", NULL, "the findings and their evidence as JSON"},
     {0, "explain", PB_TEXT("KIND"), "the rules that find this kind, as they are"},
     {0, "rules", NULL, "all rules, and what each asks"},
@@ -117,9 +182,11 @@ const struct pb_command pb_cmd_diagnose = {
         "put into their environment; of a target the whole job is looked at. Two looks a second apart, from\n"
         "outside: no agent is needed, and nothing is changed. A wait that is no proof by itself is looked "
         "at\n"
-        "again until it has lasted five seconds.\n"
+        "again until it has lasted five seconds. What agents have recorded counts too; --watch lets them "
+        "record\nfor a while.\n"
         "Exit status: 0 nothing was found, 10 a finding, 3 nothing was found and a process did not answer.",
-    .example = "probing diagnose\nprobing -t train.py diagnose\nprobing diagnose --explain deadlock",
+    .example = "probing diagnose\nprobing -t train.py diagnose\nprobing diagnose --explain deadlock\n"
+               "probing -t train.py diagnose --watch 30s",
     .options = options,
     .flags = PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_LABELS | PB_CMD_JOB,
     .run = run,

@@ -1,4 +1,5 @@
 /* man: the manual page, made from the tables of commands and options so that it cannot fall behind them. */
+#include "ask/tool_settings.h"
 #include "cli/cli.h"
 #include "control/settings.h"
 
@@ -93,7 +94,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
     for (size_t i = 0; pb_commands[i]; i++)
         if (!(pb_commands[i]->flags & PB_CMD_HIDDEN))
             put_command(pb_commands[i]);
-    puts(".SH EXIT STATUS\n0: success; 1: failure; 2: usage error.\n"
+    puts(".SH EXIT STATUS\n0: success; 1: failure; 2: usage error; 3: a part did not answer; "
+         "10: diagnose has found something.\n"
          ".SH ENVIRONMENT\n"
          ".TP\n.B PROBING_DIR\nthe folder for runs, instead of /dev/shm, /tmp "
          "and /var/tmp\n"
@@ -102,6 +104,11 @@ static int run(const struct pb_call *call, struct pb_err *err)
         printf(".TP\n.B %s\n", pb_setting_info[i].variable);
         put_roff(pb_setting_info[i].text);
         printf("; takes %s (default: %s)\n", pb_setting_info[i].allowed, pb_setting_info[i].fallback);
+    }
+    for (int i = 0; i < PB_TOOL_SETTINGS; i++) {
+        printf(".TP\n.B %s\n", pb_tool_setting_info[i].variable);
+        put_roff(pb_tool_setting_info[i].text);
+        putchar('\n');
     }
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/json_write.h"
 #include "cli/print/rows.h"
+#include "diagnose/unchecked.h"
 #include "print/glyph.h"
 #include "print/outlet.h"
 
@@ -13,13 +14,11 @@ enum { WIDE = 80, FIELD_MAX = 30, LEAST_TEXT = 12 };
 
 /* --- for people --- */
 
-/* lead: columns before the first line, as many spaces before the others. */
-static void put_wrapped(const char *lead, const char *text)
+/* Begins at column `indent`; the lines after the first do too. */
+static void put_wrapped_from(size_t indent, const char *text)
 {
-    const size_t indent = strlen(lead);
     size_t at = indent;
 
-    fputs(lead, stdout);
     while (*text) {
         size_t n = strcspn(text, " "), columns = pb_glyph_columns(text, n);
         if (at > indent && at + 1 + columns > WIDE) {
@@ -35,6 +34,13 @@ static void put_wrapped(const char *lead, const char *text)
         text += strspn(text, " ");
     }
     putchar('\n');
+}
+
+/* lead: columns before the first line, as many spaces before the others. */
+static void put_wrapped(const char *lead, const char *text)
+{
+    fputs(lead, stdout);
+    put_wrapped_from(strlen(lead), text);
 }
 
 /* At most `room` columns, ".." where it is cut. Returns the columns written. */
@@ -170,39 +176,53 @@ static void put_remarks(const struct pb_diag_answer *a)
         }
 }
 
-static void put_checked(int probed, int asked)
+static void put_unchecked(const struct pb_diag_unchecked *u, const char *of)
 {
-    puts("  checked  waits, locks, collectives, stopped and ended processes");
-    if (probed)
-        printf("  recorded leaks, and slow ranks where steps are recorded (%d of %d)\n", probed, asked);
-    if (probed < asked)
-        printf("  not      slow ranks, leaks%s: nothing is recorded (probing -t PID inject)\n",
-               probed ? " of the others" : "");
-    puts("  not      losses");
+    char text[200];
+
+    snprintf(text, sizeof(text), "%s%s: %s", u->what, of, u->why);
+    put_wrapped("  not      ", text);
+    fputs("             ", stdout);
+    pb_put_name(stdout, u->command);
+    putchar('\n');
 }
+
+static void put_checked(const struct pb_diag_answer *a, const char *of)
+{
+    struct pb_diag_unchecked unchecked[PB_DIAG_UNCHECKED];
+
+    size_t n = pb_diag_unchecked(a, unchecked);
+    for (size_t i = 0; i < n; i++)
+        put_unchecked(&unchecked[i], of);
+}
+
+static const char checked_from_outside[] =
+    "  checked  waits, locks, collectives, stopped and ended processes";
 
 /* A line a job: several jobs are shown, and those in which something is wrong in full. */
 static void put_healthy_of_several(const struct pb_diagnosis *d)
 {
-    char title[200], state[120], text[400];
-    int probed = 0, asked = 0;
+    char title[200], state[120], text[400], of[160];
+    const struct pb_diag_answer *first = NULL;
 
     for (size_t i = 0; i < d->n; i++) {
         const struct pb_diag_answer *a = &d->at[i];
         if (a->verdict)
             continue;
-        if (!asked)
+        if (!first)
             puts(i ? "\nNo problem found in:" : "No problem found in:");
         put_title(a, title, sizeof(title));
         put_state(a, state, sizeof(state));
         snprintf(text, sizeof(text), "%s: %s", title, state);
         put_wrapped("  ", text);
         put_remarks(a);
-        probed += a->probed;
-        asked += a->asked;
+        first = first ? first : a;
     }
-    if (asked)
-        put_checked(probed, asked);
+    if (!first)
+        return;
+    puts(checked_from_outside);
+    snprintf(of, sizeof(of), " of %s%s", first->job->name, d->n > 1 ? ", say" : "");
+    put_checked(first, of);
 }
 
 static void put_healthy(const struct pb_diag_answer *a)
@@ -213,7 +233,10 @@ static void put_healthy(const struct pb_diag_answer *a)
     snprintf(text, sizeof(text), "No problem found: %s.", state);
     put_wrapped("", text);
     put_remarks(a);
-    put_checked(a->probed, a->asked);
+    puts(checked_from_outside);
+    if (a->probed)
+        puts("           what grows, and slow ranks where steps are recorded");
+    put_checked(a, "");
 }
 
 static void put_answer(const struct pb_diag_answer *a)
@@ -247,6 +270,44 @@ void pb_diagnosis_print(const struct pb_diagnosis *d)
         put_healthy(&d->at[0]);
     else
         put_healthy_of_several(d);
+}
+
+/* --- the jobs, a line each --- */
+
+static void put_command(const char *target, const char *command, const char *what)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text), "probing %s%s%s", target, target[0] ? " " : "", command);
+    printf("  %-34s %s\n", text, what);
+}
+
+void pb_diagnosis_print_jobs(const struct pb_diagnosis *d)
+{
+    enum { TITLE = 30 };
+    char title[200], target[32] = "-t PID";
+
+    for (size_t i = 0; i < d->n; i++) {
+        const struct pb_diag_answer *a = &d->at[i];
+        put_title(a, title, sizeof(title));
+        size_t wrote = put_cut(title, TITLE);
+        printf("%*s", (int)(TITLE + 2 - wrote), "");
+        if (a->verdict && pb_color())
+            fputs(pb_style(PB_BOLD), stdout);
+        put_wrapped_from(TITLE + 2, a->verdict               ? a->verdict->says
+                                    : a->answered < a->asked ? "no problem found; a part could not be read"
+                                                             : "no problem found");
+        if (a->verdict && pb_color())
+            fputs(pb_style(PB_PLAIN), stdout);
+    }
+    if (!d->n)
+        puts("No Python process that you may read is running here.");
+    else if (d->at[0].job->nprocesses)
+        snprintf(target, sizeof(target), "-t %d", (int)d->at[0].job->processes[0].pid);
+    putchar('\n');
+    put_command(target, "diagnose", "the evidence, and what to do next");
+    put_command(target, "backtrace", "what each thread does now");
+    put_command("", "help", "all commands");
 }
 
 /* --- for programs --- */
@@ -332,7 +393,7 @@ static void put_json_ranks(struct pb_json_writer *w, const struct pb_diag_job *j
 static void put_json_job(struct pb_json_writer *w, const struct pb_diag_answer *a)
 {
     static const char *const checked[] = {"waits", "locks", "collectives", "stopped", "ended"};
-    static const char *const unchecked[] = {"slow_ranks", "memory", "losses"};
+    struct pb_diag_unchecked unchecked[PB_DIAG_UNCHECKED];
 
     pb_json_line(w, 2);
     pb_json_open(w, NULL, '{');
@@ -349,8 +410,14 @@ static void put_json_job(struct pb_json_writer *w, const struct pb_diag_answer *
         pb_json_put_text(w, NULL, checked[i]);
     pb_json_close(w);
     pb_json_open(w, "not_checked", '[');
-    for (size_t i = 0; i < sizeof(unchecked) / sizeof(unchecked[0]); i++)
-        pb_json_put_text(w, NULL, unchecked[i]);
+    size_t n = pb_diag_unchecked(a, unchecked);
+    for (size_t i = 0; i < n; i++) {
+        pb_json_open(w, NULL, '{');
+        pb_json_put_text(w, "what", unchecked[i].what);
+        pb_json_put_text(w, "why", unchecked[i].why);
+        pb_json_put_text(w, "command", unchecked[i].command);
+        pb_json_close(w);
+    }
     pb_json_close(w);
     pb_json_close(w);
 }

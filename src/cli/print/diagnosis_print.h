@@ -6,6 +6,8 @@
 
 void pb_diagnosis_print(const struct pb_diagnosis *d);
 void pb_diagnosis_print_json(const struct pb_diagnosis *d);
+/* The jobs of this machine, a line each, and the commands to go on with. */
+void pb_diagnosis_print_jobs(const struct pb_diagnosis *d);
 /* The sentence of each job, and the command that has the evidence: for other commands. Nothing where nothing
  * was found. Returns whether something was. */
 bool pb_headlines_print(const struct pb_headlines *h, const char *target);
