@@ -11,7 +11,7 @@ import weakref
 
 import _probing
 from . import _values
-from ._program import is_of_program
+from ._program import is_library, is_of_program
 
 OPERATIONS = ("allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "_allgather_base_", "allgather_coalesced_",
               "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "gather_",
@@ -21,8 +21,10 @@ INPUTS = ("input_tensors", "input_tensor", "input_list", "inputs", "input", "ten
 DIRECTIONS = {"send": ("dst", False), "recv_": ("src", True), "broadcast_": ("root_rank", True), "scatter_": ("root_rank", True),
               "reduce_": ("root_rank", False), "gather_": ("root_rank", False)}
 KEY = "BackendSelect"
+FRAMES_MAX = 100
 
 _registered = []  # the dispatcher's handles: kernels are removed with them
+_libraries = {}  # file -> whether it is a library's
 _groups = {}  # name of a group -> _Group
 _timed = set()  # names of groups whose operations on the GPU are timed since we asked for it
 
@@ -32,16 +34,22 @@ def _flat(value):
 
 
 def _caller(torch):
-    """file:line of the innermost frame that is neither torch's nor ours; "" if C++ issued it (DDP's reducer)."""
-    frame = sys._getframe(2).f_back  # autograd's threads (GPUs) have none above ours
-    for _ in range(60):
+    """file:line of the innermost frame of the program's own code; where there is none, of the innermost that is neither torch's nor ours; "" if C++
+    issued it in a thread without frames (DDP's reducer)."""
+    frame, outside = sys._getframe(2).f_back, None  # autograd's threads (GPUs) have none above ours
+    for _ in range(FRAMES_MAX):
         if frame is None:
             break
         name = frame.f_code.co_filename
-        if not name.startswith((torch, "<")):
+        known = _libraries.get(name)
+        if known is None:
+            known = _libraries[name] = is_library(name)
+        if not known:
             return "%s:%d" % (name, frame.f_lineno)
+        if outside is None and not name.startswith((torch, "<")):
+            outside = "%s:%d" % (name, frame.f_lineno)
         frame = frame.f_back
-    return ""
+    return outside or ""
 
 
 def _nccl_of(group):

@@ -14,7 +14,7 @@ from . import _helpers, _hooks, _places, _signals, _values
 from ._by_type import is_one_of, message_of, name_of
 from ._expressions import Names, compile_expression, parse_message, render
 from ._hooks import MONITORED, OWN_TRACE, Refused, is_outermost
-from ._program import main_globals, stdlib
+from ._program import is_library, main_globals
 
 COROUTINE = 0x80 | 0x200  # of a code's flags
 TURN_S = 0.1
@@ -141,7 +141,6 @@ class Debugger(_hooks.Listener):
         self.functions, self.raised, self.uncaught = {}, False, False
         self.stops, self.steps, self.pausing = {}, {}, set()
         self.user_code = {}
-        self.library = stdlib()
 
     # --- by the debugger's own threads
 
@@ -265,8 +264,7 @@ class Debugger(_hooks.Listener):
         known = self.user_code.get(name)
         if known is None:
             made = name == "<string>" and "__file__" in main_globals()  # made by exec, as dataclasses do; else it is the program: python -c
-            known = self.user_code[name] = not (made or name.startswith(("<probing>", "<frozen ")) or "/site-packages/" in name
-                                                or "/dist-packages/" in name or (self.library and name.startswith(self.library)))
+            known = self.user_code[name] = not (made or is_library(name))
         return known
 
     def at_breakpoint(self, file, breakpoint, frame, line):

@@ -28,6 +28,12 @@ def stdlib():
     return folder + "/" if folder else ""
 
 
+def is_library(file):
+    """Whether it is Python's own or an installed package's, rather than the program's."""
+    folder = stdlib()
+    return _probing.is_library(file) or bool(folder) and file.startswith(folder)
+
+
 _KNOWN_FINDERS = ("_distutils_hack", "_frozen_importlib", "_frozen_importlib_external", "importlib._bootstrap", "importlib._bootstrap_external", "six", "zipimport")
 
 

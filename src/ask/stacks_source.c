@@ -6,6 +6,7 @@
 #include "ask/stacks.h"
 #include "ask/task.h"
 #include "base/cleanup.h"
+#include "control/own_code.h"
 #include "remote/core.h"
 #include "remote/named.h"
 
@@ -241,13 +242,7 @@ int pb_sources_text(const struct pb_ask *ask, const struct pb_stacks *s, const c
 
 bool pb_stacks_is_own(const char *file)
 {
-    static const char *const others[] = {"/site-packages/", "/dist-packages/", "/lib/python3",
-                                         "/lib64/python3",  "<frozen ",        "<probing>"};
-
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (strstr(file, others[i]))
-            return false;
-    return true;
+    return !pb_is_library_file(file);
 }
 
 const struct pb_shown_frame *pb_stacks_own_frame(const struct pb_shown_thread *t)

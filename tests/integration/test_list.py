@@ -155,3 +155,11 @@ def test_a_person_sees_the_newest_five_that_ended_and_how_many_more_there_are(pl
     assert [words[0] for words in ended[:7]] == [str(4_000_000 + i) for i in reversed(range(7))]
     assert not whole[-1].startswith("and ")
     assert len([row for row in place.rows() if row["pid"] >= 4_000_000]) == 7, "a program gets all"
+
+
+def test_a_long_command_line_is_cut_in_a_table_only():
+    with jobs.python(flags=("-X", "long=" + "\u00e9x" * 6000)) as job:
+        line = next(line for line in jobs.probe("list").stdout.splitlines() if line.split()[0] == str(job.pid))
+        assert len(line) < 300 and line.endswith("..."), line
+        told = next(row for row in json.loads(jobs.probe("list", "--json").stdout) if row["pid"] == job.pid)
+        assert len(told["command"]) > 12000

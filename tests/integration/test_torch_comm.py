@@ -10,6 +10,8 @@ from jobs import rows as query
 PROGRAM = """
 import os, subprocess, sys, time, warnings
 import torch, torch.distributed as dist, torch.nn as nn
+sys.path.append(os.path.dirname(__file__) + "/site-packages")
+import wraps
 torch.set_num_threads(1)
 word, store, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
 other = subprocess.Popen([sys.executable, __file__, word, store, "1"], stdout=subprocess.DEVNULL) if rank == 0 else None  # lines of two would mix
@@ -39,7 +41,7 @@ with profile(activities=[ProfilerActivity.CPU]) as p:
     assert train() == before
     x = torch.ones(10)
     dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
-    dist.broadcast(x, 1)
+    wraps.send_round(x)
     with torch.inference_mode():
         dist.all_reduce(torch.ones(5))
     work = dist.all_reduce(torch.ones(7), async_op=True); work.wait()
@@ -70,6 +72,9 @@ pytestmark = pytest.mark.usefixtures("needs_torch")
 def test_every_collective_is_a_row_also_those_of_the_reducer_and_one_that_hangs(tmp_path):
     script, word = tmp_path / "job.py", tmp_path / "word"
     script.write_text(PROGRAM)
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages/wraps.py").write_text(
+        "import torch.distributed\n\n\ndef send_round(x):\n    torch.distributed.broadcast(x, 1)\n")
     word.write_text("")
 
     def say(text):
@@ -93,6 +98,9 @@ def test_every_collective_is_a_row_also_those_of_the_reducer_and_one_that_hangs(
         sent = next(row for row in rows if row["op"] == "send")
         assert (sent["bytes"], sent["src_rank"], sent["dst_rank"], sent["tensor_shape"]) == (40, 0, 1, "10")
         assert "job.py:" in sent["location"]
+        around = PROGRAM.splitlines().index("    wraps.send_round(x)") + 1
+        assert [row["location"].split("/")[-1] for row in rows if row["op"] == "broadcast"][-1] == f"job.py:{around}", \
+            "the program's own line, not the library's"
         assert [row["bytes"] for row in rows if (row["op"], row["tensor_shape"]) == ("allreduce", "5")] == [20], \
             "of an inference too"
         assert query(job, "SELECT sum(bytes) AS n FROM comm_metrics WHERE operation = 'send'")[0]["n"] == 40

@@ -1,6 +1,8 @@
 """A training with workers of a data loader: which process is which, where it is, and that none is left out."""
+import contextlib
 import json
 import os
+import signal
 import sys
 
 import jobs
@@ -32,7 +34,12 @@ def training(request, tmp_path):
     script = tmp_path / "train_with_workers.py"
     script.write_text(PROGRAM % request.param)
     with jobs.start(sys.executable, script, ready="batch 8\n", ready_seconds=120, env={"RANK": "1"}) as job:
+        with open(f"/proc/{job.pid}/task/{job.pid}/children") as file:
+            started = [int(pid) for pid in file.read().split()]
         yield job
+        for pid in started:  # one of them sleeps, and does not look whether its parent lives
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def now(job):

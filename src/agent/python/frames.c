@@ -12,6 +12,7 @@
 #include "agent/python/frames.h"
 
 #include "agent/python/pylayout.h"
+#include "control/own_code.h"
 
 #include <string.h>
 
@@ -172,9 +173,7 @@ static void step_out(struct frame_walk *w)
 int pb_frames_is_library(const char *file, const char *stdlib)
 {
     size_t size = strlen(stdlib);
-    return strncmp(file, "<frozen ", 8) == 0 || strncmp(file, "<probing>", 9) == 0 ||
-           (size && strncmp(file, stdlib, size) == 0) || strstr(file, "/site-packages/") ||
-           strstr(file, "/dist-packages/");
+    return pb_is_library_file(file) || (size && strncmp(file, stdlib, size) == 0);
 }
 
 /* -1: no function (the locals of a module are its globals), 0: of a library, 1: user code. Code from -c,

@@ -14,6 +14,7 @@
 #include "agent/python/enter.h"
 #include "agent/python/frames.h"
 #include "agent/python/job_impl.h"
+#include "control/own_code.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -187,10 +188,21 @@ static pb_pyobject *immortal(pb_pyobject *self, pb_pyobject *object)
     return py.bool_from(1);
 }
 
+/* is_library(file): whether it is Python's own or an installed package's. */
+static pb_pyobject *is_library(pb_pyobject *self, pb_pyobject *file)
+{
+    struct pb_python py;
+    (void)self;
+
+    const char *text = pb_python_known(&py) < 0 ? NULL : py.utf8_of(file);
+    return text ? py.bool_from(pb_is_library_file(text)) : NULL;
+}
+
 struct pb_py_method pb_job_methods[] = {
     {"emit", (pb_py_function)emit, PB_METH_O, NULL},
     {"swap", (pb_py_function)swap, PB_METH_VARARGS, NULL},
     {"local", (pb_py_function)local, PB_METH_VARARGS, NULL},
+    {"is_library", (pb_py_function)is_library, PB_METH_O, NULL},
     {"main_ident", (pb_py_function)main_ident, PB_METH_NOARGS, NULL},
     {"milliseconds", (pb_py_function)milliseconds, PB_METH_NOARGS, NULL},
     {"immortal", (pb_py_function)immortal, PB_METH_O, NULL},

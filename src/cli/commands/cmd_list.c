@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define DAY_S 86400
+enum { COMMAND_SHOWN = 160 };
 enum { DEAD_SHOWN = 5 }; /* without --dead: many ended runs would hide the running ones */
 
 static const char *const columns[] = {"pid",    "state",     "python", "rank",
@@ -52,6 +53,22 @@ static void add_duration(struct pb_rows *rows, enum pb_format format, double sec
     pb_rows_text(rows, text);
 }
 
+/* Whole for a program. In a table that is not on a terminal, which has no width, one long command would make
+ * every line as long. */
+static void add_command(struct pb_rows *rows, enum pb_format format, const char *text)
+{
+    char cut[COMMAND_SHOWN + 4];
+
+    if (format == PB_FORMAT_TABLE && strlen(text) > COMMAND_SHOWN) {
+        int n = COMMAND_SHOWN;
+        while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80) /* not within a character */
+            n--;
+        snprintf(cut, sizeof(cut), "%.*s...", n, text);
+        text = cut;
+    }
+    pb_rows_text(rows, text);
+}
+
 static void add_live(struct pb_rows *rows, const struct pb_call *call, const struct pb_running *p, double now)
 {
     char id[PB_RUN_ID_SIZE];
@@ -66,7 +83,7 @@ static void add_live(struct pb_rows *rows, const struct pb_call *call, const str
     else
         pb_rows_text(rows, NULL);
     pb_rows_text(rows, pb_run_id_text(&(struct pb_run_id){p->pid, p->start_time, 0}, id));
-    pb_rows_text(rows, p->command);
+    add_command(rows, call->format, p->command);
 }
 
 /* A run whose process has ended. */
@@ -119,7 +136,7 @@ static void add_ended(struct pb_rows *rows, const struct pb_call *call, const st
                  since > 0 && (double)ended->changed > since ? (double)ended->changed - since : 0);
     pb_rows_text(rows, NULL);
     pb_rows_text(rows, pb_run_id_text(&ended->id, text));
-    pb_rows_text(rows, pb_run_get(&run, "command", text, sizeof(text)));
+    add_command(rows, call->format, pb_run_get(&run, "command", text, sizeof(text)));
 }
 
 /* Whether only the archive is left of a run. */
