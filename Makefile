@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo docs test check faults soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel dist dist-arm64 clean help
+.PHONY: all demo docs test check faults soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel wheel-musl dist dist-arm64 clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -59,6 +59,10 @@ lint: ## the rules of the source alone: layers, symbols, format, clang-tidy, bot
 wheel: ## dist/probing-*.whl, with the programs and agents in it
 	@scripts/setup.sh wheel
 	@scripts/wheel.sh
+
+wheel-musl: ## the wheel for musl (Alpine), with DuckDB and the libraries of GCC that it needs
+	@scripts/setup.sh wheel
+	@scripts/wheel.sh $$(uname -m) musl
 
 dist: ## dist/probing-*.tar.gz, which unpacks and runs
 	@scripts/build.sh zig all

@@ -1,7 +1,11 @@
 # SQL: pb_engine is the caller's half (broker, live tables), linked into probing; probing-sql is the worker, which loads
 # DuckDB when it starts. scripts/setup.sh puts DuckDB's library and header under build/duckdb.
 set(PROBING_DUCKDB_DIR ${CMAKE_SOURCE_DIR}/build/duckdb CACHE PATH "folder of duckdb.h and MACHINE/libduckdb.so")
-set(duckdb_library ${PROBING_DUCKDB_DIR}/${PROBING_ARCH}/libduckdb.so)
+set(duckdb_machine ${PROBING_ARCH})
+if(NOT PROBING_HAS_GLIBC)
+    set(duckdb_machine ${PROBING_ARCH}-musl) # scripts/musl.sh: with the libraries of GCC that it needs
+endif()
+set(duckdb_library ${PROBING_DUCKDB_DIR}/${duckdb_machine}/libduckdb.so)
 
 # A pattern, not EXISTS, so that a later build notices files that setup has added.
 file(GLOB duckdb_there CONFIGURE_DEPENDS ${PROBING_DUCKDB_DIR}/duckdb.h ${duckdb_library})
@@ -45,6 +49,13 @@ if(${PROBING_DUCKDB_DIR}/duckdb.h IN_LIST duckdb_there)
             COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib/probing
             COMMAND ${CMAKE_COMMAND} -E create_symlink ${duckdb_library} ${CMAKE_BINARY_DIR}/lib/probing/libduckdb.so)
         install(FILES ${duckdb_library} DESTINATION lib/probing)
+        if(NOT PROBING_HAS_GLIBC)
+            foreach(library libstdc++.so.6 libgcc_s.so.1)
+                add_custom_command(TARGET probing-sql POST_BUILD COMMAND ${CMAKE_COMMAND} -E create_symlink
+                    ${PROBING_DUCKDB_DIR}/${duckdb_machine}/${library} ${CMAKE_BINARY_DIR}/lib/probing/${library})
+                install(FILES ${PROBING_DUCKDB_DIR}/${duckdb_machine}/${library} DESTINATION lib/probing)
+            endforeach()
+        endif()
     endif()
 else()
     message(STATUS "no DuckDB in ${PROBING_DUCKDB_DIR}: probing-sql is not built, and queries will say so")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what a target of the Makefile needs and the machine lacks: scripts/setup.sh build|test|soak|bench|demo|wheel|roots|arm64
+# Installs what a target of the Makefile needs and the machine lacks: scripts/setup.sh build|test|soak|bench|demo|wheel|musl|roots|arm64
 #
 # Debian packages are looked for by what they bring (a program or a file), so that a tool from elsewhere counts too.
 # Python packages go into build/venv, pinned by version and hash; the copy of a requirements file under
@@ -70,8 +70,8 @@ sets_for() {
     bench) echo build bench ;;
     demo) echo build torch ;;
     wheel) echo build wheel ;;
-    roots | arm64) ;;
-    *) echo "usage: scripts/setup.sh build|test|soak|bench|demo|wheel|roots|arm64" >&2 && return 2 ;;
+    roots | arm64 | musl) ;;
+    *) echo "usage: scripts/setup.sh build|test|soak|bench|demo|wheel|musl|roots|arm64" >&2 && return 2 ;;
     esac
 }
 
@@ -362,6 +362,7 @@ if [ -n "$sets" ] && ! page_in_place; then
     flock 9
     page_in_place || install_page
 fi
+[ "$purpose" != musl ] || fetch_npm duckdb "x86_64-musl|aarch64-musl" installed.musl
 [ "$purpose" != arm64 ] || [ "$(uname -m)" = aarch64 ] || fetch_npm duckdb aarch64 installed.aarch64
 install_wanted_packages "$purpose"
 [ "$purpose" != test ] || fetch_cluster

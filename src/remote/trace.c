@@ -21,6 +21,10 @@
 #include "remote/interrupted.h"
 #include "remote/transfer.h"
 
+#ifndef sigev_notify_thread_id /* musl has the name, older glibcs the field only */
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
 #define SPIN_NS  20000          /* a thread on another CPU stops within this; being woken takes longer */
 #define TURN_NS  (PB_NS_PER_MS) /* how long we sleep at a time while waiting for the stop */
 #define LATE_MAX 64
@@ -218,7 +222,7 @@ static timer_t *turn_timer(void)
 
     if (state == UNTRIED) {
         struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMAX};
-        event._sigev_un._tid = self();
+        event.sigev_notify_thread_id = self();
         sigemptyset(&set);
         sigaddset(&set, SIGRTMAX);
         state = sigaction(SIGRTMAX, &action, NULL) == 0 && pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0 &&
