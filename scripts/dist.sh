@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 machine=${1:-$(uname -m)}
 built=build/zig
 [ "$machine" = "$(uname -m)" ] || built=build/$machine
-version=$(sed -n 's/^project(probing VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+version=$(cat VERSION)
 name=probing-$version-linux-$machine
 
 tmp=$(mktemp -d)

@@ -26,7 +26,7 @@ def copy_sources(where):
     outside ASCII."""
     top = where / "reader-view-utf8" / "a b" / "ü-src-of-it"
     top.mkdir(parents=True)
-    for name in ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md"):
+    for name in ("CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md", "VERSION"):
         shutil.copy(TOP / name, top / name)
     for name in ("cmake", "src", "include", "python", "scripts"):
         shutil.copytree(TOP / name, top / name)

@@ -174,7 +174,7 @@ ROWS = {"--format", "--json"}
 
 
 @pytest.mark.parametrize("command, takes", [
-    ("list", ROWS), ("core", ROWS), ("version", set()), ("help", set()), ("backtrace", SHARED),
+    ("list", ROWS), ("core", ROWS), ("version", ROWS), ("help", set()), ("backtrace", SHARED),
     ("doctor", FIXED | ROWS),
     ("memory", SHARED), ("tables", SHARED), ("config", SHARED), ("probes", SHARED), ("query", SHARED),
     ("export", FIXED | ROWS), ("archive", FIXED),
@@ -191,6 +191,16 @@ def test_help_and_parser_agree_on_what_a_command_takes(command, takes):
     for option in SHARED - FIXED - takes:
         done = probe(command, *[option] + ["1"] * (option != "--json"))
         assert done.returncode == 2 and f"{command} does not take {option} (" in done.stderr
+
+
+def test_version_says_how_it_was_built_and_what_is_installed():
+    assert probe("version").stdout == f"probing {(jobs.TOP / 'VERSION').read_text()}"
+    row, = json.loads(probe("version", "--json").stdout)
+    assert row["version"] == (jobs.TOP / "VERSION").read_text().strip() and row["machine"] == os.uname().machine
+    assert re.fullmatch(r"glibc \d+\.\d+", row["libc"]) and row["agents"] == "glibc musl"
+    beside = Path(jobs.PROGRAM).resolve().parent
+    for part, program in ("sql", "probing-sql"), ("serve", "probing-serve"):
+        assert row[part] == ("yes" if (beside / program).exists() else "no")
 
 
 def test_json_is_the_same_as_format_json_wherever_there_are_rows(job):
