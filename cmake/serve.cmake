@@ -8,15 +8,23 @@ set(serve_rules src/serve/gate.c src/serve/options.c src/serve/routes.c src/serv
 add_library(pb_serve STATIC ${serve_rules})
 target_link_libraries(pb_serve PUBLIC pb_print pb_cluster pb_base)
 
-if(microhttpd_there AND NOT CMAKE_CROSSCOMPILING AND NOT CMAKE_C_COMPILER MATCHES zig)
+if(microhttpd_there AND NOT CMAKE_CROSSCOMPILING)
     file(GLOB serve_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS src/serve/*.c)
     list(REMOVE_ITEM serve_sources ${serve_rules})
     include(cmake/page.cmake)
     add_executable(probing-serve ${serve_sources} ${page_header})
     target_include_directories(probing-serve PRIVATE ${CMAKE_BINARY_DIR}/page)
-    target_link_libraries(probing-serve PRIVATE pb_serve pb_control microhttpd -pthread)
-    # A wheel must not include system libraries.
-    if(NOT SKBUILD)
+    if(CMAKE_C_COMPILER MATCHES zig)
+        # For packages (scripts/packages.sh), which depend on the library: zig looks in no folder of the system, and the
+        # library itself needs a newer libc than this program does. A wheel must not need system libraries.
+        find_library(microhttpd_library microhttpd PATHS /usr/lib/${PROBING_ARCH}-linux-gnu /usr/lib64 REQUIRED)
+        file(COPY ${microhttpd_there} DESTINATION ${CMAKE_BINARY_DIR}/system)
+        set_target_properties(probing-serve PROPERTIES EXCLUDE_FROM_ALL TRUE)
+        target_include_directories(probing-serve SYSTEM PRIVATE ${CMAKE_BINARY_DIR}/system)
+        target_link_options(probing-serve PRIVATE -Wl,--allow-shlib-undefined)
+        target_link_libraries(probing-serve PRIVATE pb_serve pb_control ${microhttpd_library} -pthread)
+    else()
+        target_link_libraries(probing-serve PRIVATE pb_serve pb_control microhttpd -pthread)
         install(TARGETS probing-serve RUNTIME DESTINATION bin)
     endif()
 else()

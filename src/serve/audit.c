@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -77,7 +77,7 @@ uint64_t pb_audit_begin(struct pb_service *s, const struct pb_audited *a)
     uint64_t id = 0;
     struct pb_json_writer w;
 
-    if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+    if (syscall(SYS_getrandom, &id, sizeof(id), 0) != sizeof(id))
         id = (uint64_t)time(NULL);
     if (!begin_line(&w, &line, &size, id))
         return 0;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* With the lock held. */
@@ -210,7 +210,7 @@ int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *e
     write_names(ev);
     ev->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&ev->lock, NULL);
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+    if (syscall(SYS_getrandom, &random, sizeof(random), 0) != sizeof(random))
         random = pb_now_ns();
     snprintf(ev->boot, sizeof(ev->boot), "%016" PRIx64, random);
     int r = pb_serve_jobs_new(s->folder, PB_TOPICS, 0, &ev->jobs, err);

@@ -18,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -232,7 +232,7 @@ int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE
             err, -EINVAL,
             "%s must be yours alone (chmod 600) and hold 64 hexadecimal digits (openssl rand -hex 32)", file);
     if (!is_token(text)) {
-        if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+        if (syscall(SYS_getrandom, bytes, sizeof(bytes), 0) != sizeof(bytes))
             return pb_fail(err, -errno, "no random numbers can be had: %s", strerror(errno));
         for (size_t i = 0; i < sizeof(bytes); i++)
             snprintf(text + 2 * i, 3, "%02x", bytes[i]);

@@ -23,7 +23,7 @@ static int open_input(const struct pb_serve_job_plan *plan)
 {
     if (!plan->input)
         return open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int fd = memfd_create("input", MFD_CLOEXEC);
+    int fd = (int)syscall(SYS_memfd_create, "input", MFD_CLOEXEC);
     if (fd < 0)
         return -errno;
     for (size_t n = 0; n < plan->input_length;) {
