@@ -1,7 +1,7 @@
 /* streams: stdout and stderr as variables, for C libraries where they are constants.
  *
- * The outlet (print/outlet.c) puts a stream of its own in their place. musl declares them const and keeps them
- * in read-only memory; base/compat.h names these instead there. */
+ * The outlet (print/outlet.c) puts a stream of its own in their place. musl declares them const and keeps
+ * them in read-only memory; base/compat.h names these instead there. */
 #ifdef PB_OWN_STREAMS
 #undef stdout
 #undef stderr
