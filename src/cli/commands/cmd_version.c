@@ -2,7 +2,7 @@
 #include "base/program.h"
 #include "cli/cli.h"
 #include "cli/print/rows.h"
-#include "cli/serve_program.h"
+#include "cluster/link/serve_program.h"
 
 #include <dlfcn.h>
 #include <limits.h>
