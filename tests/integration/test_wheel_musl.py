@@ -19,8 +19,10 @@ PYTHON = "/opt/python/freeze_core/bases/python"
 JOB = "import time\nanswer = 42\nprint('up', flush=True)\nwhile True: time.sleep(0.05)\n"
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900),
-              pytest.mark.skipif(os.environ.get("PROBING_SOAK") != "1", reason="builds everything for musl (make soak)"),
-              pytest.mark.skipif(MACHINE != "x86_64", reason="no wheel with CPython for musl is pinned for this machine")]
+              pytest.mark.skipif(os.environ.get("PROBING_SOAK") != "1",
+                                 reason="builds everything for musl (make soak)"),
+              pytest.mark.skipif(MACHINE != "x86_64",
+                                 reason="no wheel with CPython for musl is pinned for this machine")]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +37,8 @@ def put_python(root, where):
     requirement, _, version = builds.pin_of("cp313", f"{MACHINE}-musl")
     wish = where / "wish.txt"
     wish.write_text(requirement + "\n")
-    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--require-hashes",
-                    "--implementation=cp", "--abi=cp313", f"--python-version={version}",
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
+                    "--require-hashes", "--implementation=cp", "--abi=cp313", f"--python-version={version}",
                     f"--platform=musllinux_1_2_{MACHINE}", "-r", wish, "-d", where], check=True)
     top = root / "opt/python"
     with zipfile.ZipFile(next(where.glob("freeze_core-*.whl"))) as packed:
@@ -74,8 +76,8 @@ def run_in(root, command):
     script = (f"{PYTHON} /tmp/job.py >/tmp/up & job=$!\n"
               f"until grep -q up /tmp/up; do sleep 0.1; done\n{command}\nr=$?\nkill $job\nexit $r")
     (root / "tmp/up").unlink(missing_ok=True)
-    done = subprocess.run(["unshare", "--fork", "--pid", "--mount", f"--mount-proc={root}/proc", "--kill-child", "chroot",
-                           root, "/bin/env", "-i", "PATH=/opt/probing/bin:/bin", "HOME=/root", "/bin/sh", "-c", script],
+    done = subprocess.run(["unshare", "--fork", "--pid", "--mount", f"--mount-proc={root}/proc", "--kill-child",
+                           "chroot", root, "/bin/env", "-i", "PATH=/opt/probing/bin:/bin", "HOME=/root", "/bin/sh", "-c", script],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           universal_newlines=True)
     assert done.returncode == 0, done.stdout
