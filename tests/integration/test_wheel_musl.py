@@ -77,7 +77,8 @@ def run_in(root, command):
               f"until grep -q up /tmp/up; do sleep 0.1; done\n{command}\nr=$?\nkill $job\nexit $r")
     (root / "tmp/up").unlink(missing_ok=True)
     done = subprocess.run(["unshare", "--fork", "--pid", "--mount", f"--mount-proc={root}/proc", "--kill-child",
-                           "chroot", root, "/bin/env", "-i", "PATH=/opt/probing/bin:/bin", "HOME=/root", "/bin/sh", "-c", script],
+                           "chroot", root, "/bin/env", "-i", "PATH=/opt/probing/bin:/bin", "HOME=/root", "/bin/sh",
+                           "-c", script],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           universal_newlines=True)
     assert done.returncode == 0, done.stdout
