@@ -5,7 +5,6 @@
 #include "ask/sources.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
-#include "base/hash.h"
 #include "base/text.h"
 #include "base/time.h"
 #include "remote/procinfo.h"
@@ -26,9 +25,10 @@ enum { SEGMENTS = 4 };
 struct known {
     pid_t pid;
     uint64_t start_time;
-    uint64_t place, since; /* digest of the place where it was seen last, and since when it is there */
-    bool opened;           /* its tables were searched for */
-    int arena;             /* -1: none */
+    unsigned long slices; /* of its main thread, when it was seen last */
+    uint64_t since;       /* the first look since which that thread has not run; 0: none */
+    bool opened;          /* its tables were searched for */
+    int arena;            /* -1: none */
     struct pb_reader *reader;
     bool seen;       /* in the latest list */
     unsigned asked;  /* how often: which worker it is */
@@ -257,6 +257,27 @@ static void fill_worker(struct pb_now_line *line, const struct pb_stacks *s, con
         line->seconds = seconds;
 }
 
+/* How long the thread has slept; negative: it runs, or is seen for the first time. Only what the kernel counted is
+ * evidence: a thread that is seen at one line again and again may have been through the whole loop meanwhile. */
+static double seconds_asleep(const struct pb_stacks *s, const struct pb_shown_thread *t,
+                             const struct pb_wait *wait, struct known *k)
+{
+    unsigned long slices;
+    uint64_t now = pb_now_ns();
+
+    if (wait && wait->seconds >= 0)
+        return wait->seconds;
+    if (!s->source.pid || !pb_wait_slices(s->pid, t->native.tid, &slices)) {
+        k->since = 0;
+        return -1;
+    }
+    bool slept = k->since && slices == k->slices && t->native.state != 'R';
+    if (!slept)
+        k->since = now;
+    k->slices = slices;
+    return slept ? (double)(now - k->since) / 1e9 : -1;
+}
+
 static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struct known *k,
                       const struct pb_ask *ask)
 {
@@ -286,19 +307,7 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
         snprintf(line->file, sizeof(line->file), "%s", frame->code->file);
         line->line = frame->line;
     }
-    uint64_t place = pb_hash_text(pb_hash_text(PB_HASH_START, line->file), line->function) ^
-                     (uint64_t)(uint32_t)line->line << 32;
-    uint64_t now = pb_now_ns();
-    bool first = !k->since;
-    if (first || place != k->place) {
-        k->place = place;
-        k->since = now;
-    }
-    line->seconds = first ? -1 : (double)(now - k->since) / 1e9;
-    if (t->held[0])
-        line->seconds = t->held_seconds;
-    else if (wait && wait->seconds > line->seconds)
-        line->seconds = wait->seconds;
+    line->seconds = t->held[0] ? t->held_seconds : seconds_asleep(s, t, wait, k);
     if (worker && !k->worker[0] && k->asked < ASKED_MAX)
         ask_worker(k, ask);
     if (worker && k->worker[0])

@@ -1,7 +1,7 @@
 /* now: what every Python process of the machine is doing at this moment, one line each: the state of its main
  * thread, the innermost frame of the user's own code, the training step, its memory.
  *
- * Made for repeated calls: open files, and since when a process is at its place, are kept between calls. One
+ * Made for repeated calls: open files, and since when a process sleeps, are kept between calls. One
  * thread at a time. */
 #pragma once
 
@@ -21,8 +21,8 @@ struct pb_now_line {
     int line;        /* 0: none */
     char worker[64]; /* "worker 3 of rank 1", of a data loader; "": it is none */
     int64_t step;    /* of python.torch_step; -1: none is recorded */
-    double seconds;  /* how long it has been at this place, or asleep; since a worker gave a batch; negative:
-                          seen for the first time */
+    double seconds;  /* how long it has slept, or is held; since a worker gave a batch; negative: it runs, or
+                          this is not known yet */
     char verdict[512]; /* what holds it or has ended it; "": nothing is known */
     char waits[512];   /* what its main thread waits for; "": nothing is known */
 };

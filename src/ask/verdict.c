@@ -40,25 +40,17 @@ static bool is_waited_for(const struct pb_waits *w)
     return false;
 }
 
-static bool slices_of(pid_t pid, pid_t tid, unsigned long *ret)
-{
-    char path[48], text[96];
-
-    snprintf(path, sizeof(path), "task/%d/schedstat", (int)tid);
-    return pb_proc_read(pid, path, text, sizeof(text)) > 0 && sscanf(text, "%*s %*s %lu", ret) == 1;
-}
-
 /* Whether the thread holds the GIL all the time, and sleeps all the time if it slept. Polled, so that the
  * wait ends early when threads just take turns. */
 static bool keeps_gil(struct pb_stacks *s, const struct pb_shown_thread *holder)
 {
     unsigned long before, after;
 
-    if (!slices_of(s->pid, holder->native.tid, &before))
+    if (!pb_wait_slices(s->pid, holder->native.tid, &before))
         return false;
     for (uint64_t until = pb_now_ns() + LOOK_AGAIN_NS; pb_now_ns() < until;) {
         pb_sleep_ns(LOOK_EVERY_NS);
-        if (!pb_py_holds_gil(s->py, &holder->py) || !slices_of(s->pid, holder->native.tid, &after) ||
+        if (!pb_py_holds_gil(s->py, &holder->py) || !pb_wait_slices(s->pid, holder->native.tid, &after) ||
             (holder->off_cpu && before != after))
             return false;
     }

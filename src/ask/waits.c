@@ -376,3 +376,11 @@ double pb_wait_seconds(const struct pb_stacks *s, const struct pb_shown_thread *
     }
     return now > then ? now - then : -1;
 }
+
+bool pb_wait_slices(pid_t pid, pid_t tid, unsigned long *ret)
+{
+    char path[48], text[96];
+
+    snprintf(path, sizeof(path), "task/%d/schedstat", (int)tid);
+    return pb_proc_read(pid, path, text, sizeof(text)) > 0 && sscanf(text, "%*s %*s %lu", ret) == 1;
+}

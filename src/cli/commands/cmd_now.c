@@ -152,14 +152,14 @@ const struct pb_command pb_cmd_now = {
     .name = "now",
     .summary = "a line for each Python process: state, innermost frame of its own code, step",
     .synopsis = "",
-    .text = "Of every Python process that you may read, probed or not, or of the target alone: the state of "
-            "its main\n"
-            "thread, for how many seconds it has slept or was seen at the same line, the step of its "
-            "training where\n"
-            "that is recorded, its memory, and the innermost frame that belongs neither to Python nor to an\n"
-            "installed package. Of a worker of a torch data loader: which one it is, and for how long it has "
-            "given\nno batch. Read from outside, as backtrace does. What is wrong with a process, or whom "
-            "it waits\nfor, is said as `diagnose` says it, where something has stood still for five seconds.",
+    .text =
+        "Of every Python process that you may read, probed or not, or of the target alone: the state of "
+        "its main\n"
+        "thread, for how many seconds it has slept, as the kernel counts, the step of its training where\n"
+        "that is recorded, its memory, and the innermost frame that belongs neither to Python nor to an\n"
+        "installed package. Of a worker of a torch data loader: which one it is, and for how long it has "
+        "given\nno batch. Read from outside, as backtrace does. What is wrong with a process, or whom "
+        "it waits\nfor, is said as `diagnose` says it, where something has stood still for five seconds.",
     .example = "probing now\nprobing now --watch\nprobing now --json",
     .options = options,
     .flags = PB_CMD_CLUSTER | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_ROWS | PB_CMD_TOGETHER,
