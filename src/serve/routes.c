@@ -120,6 +120,7 @@ static const struct pb_route routes[] = {
      .summary = "What is wrong with the jobs of this machine, whose fault it is, and at which line",
      .words = PB_WORDS("diagnose"),
      .forms = pb_forms_json,
+     .flags = PB_ROUTE_TARGET,
      .limit_s = 60,
      .tools =
          PB_TOOLS({.name = "diagnose",
