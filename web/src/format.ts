@@ -6,8 +6,10 @@ export function bytes(n: number | null | undefined): string {
   return `${n} B`;
 }
 
+// The one way to print a duration: 0.52 ms, 140 ms, 2.3 s, 41 s, 4:12, 1:02:03, 2 d 5 h.
 export function seconds(s: number | null | undefined): string {
   if (s === null || s === undefined) return "";
+  if (s < 0.01) return `${(s * 1000).toFixed(s ? 2 : 0)} ms`;
   if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
   const t = Math.floor(s), two = (n: number) => String(n).padStart(2, "0");
@@ -15,6 +17,8 @@ export function seconds(s: number | null | undefined): string {
   if (t < 86400) return `${Math.floor(t / 3600)}:${two(Math.floor((t % 3600) / 60))}:${two(t % 60)}`;
   return `${Math.floor(t / 86400)} d ${Math.floor((t % 86400) / 3600)} h`;
 }
+
+export const ms = (v: number) => seconds(v / 1000);
 
 export function count(n: number | null | undefined): string {
   return n === null || n === undefined ? "" : n.toLocaleString("en-US");
@@ -30,7 +34,7 @@ export function clock(at: number): string {
 
 // 0 to 36, 38
 export function ranges(numbers: number[]): string {
-  const sorted = [...numbers].sort((a, b) => a - b), parts: string[] = [];
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b), parts: string[] = [];
   for (let i = 0; i < sorted.length;) {
     let j = i;
     while (j + 1 < sorted.length && sorted[j + 1] === sorted[j] + 1) j++;

@@ -9,8 +9,10 @@ import { current, go, href, put, useChosen, useRoute } from "./route";
 import { Glyph } from "./states";
 import { paused, theme, useCell } from "./store";
 import { Cost } from "./cost";
+import { has_pid, type Judged } from "./diagnosis";
 import { Ended } from "./pick";
 import { Seg, Trouble } from "./ui";
+import { JobMark, judged, mark_text, useDiagnosis, VerdictBar } from "./verdict";
 import { VIEWS } from "./views";
 
 export interface Job { command: string; targets: Target[] }
@@ -32,15 +34,24 @@ function job_link(job: Job): Record<string, string | null> {
   return job.targets.length > 1 ? { target: job.command, all: "1" } : { target: t.state === "dead" || t.state === "archived" ? t.id : String(t.pid), all: null };
 }
 
-function job_says(job: Job): string {
+const is_live = (t: Target) => t.state === "probed" || t.state === "python";
+
+// What diagnose says of the processes of a job. Of several jobs with one command line: the first with a finding.
+function judged_of(job: Job, all: Judged[]): Judged | undefined {
+  const live = new Set(job.targets.filter(is_live).map((t) => t.pid)), of = all.filter((j) => [...live].some((pid) => has_pid(j, pid)));
+  return of.find((j) => j.shown) ?? of[0];
+}
+
+function job_says(job: Job, found: Judged | undefined): string {
   const [t] = job.targets;
   if (t.state === "dead") return `ended, ${seconds(t.uptime)} of it kept`;
   if (t.state === "archived") return "archived";
-  return job.targets.length > 1 ? some(job.targets.length, "process", "processes") : `pid ${t.pid}, ${bytes((t.memory_mb ?? 0) * 2 ** 20)}`;
+  const size = job.targets.length > 1 ? some(job.targets.length, "process", "processes") : `pid ${t.pid}, ${bytes((t.memory_mb ?? 0) * 2 ** 20)}`;
+  return found?.shown ? mark_text(found) : size;
 }
 
 function Picker({ jobs }: { jobs: Job[] }) {
-  const [open, set] = useState(false), chosen = useChosen(), { view } = useRoute(), box = useRef<HTMLDivElement>(null);
+  const all = useCell(judged), [open, set] = useState(false), chosen = useChosen(), { view } = useRoute(), box = useRef<HTMLDivElement>(null);
   const found = chosen && jobs.find((j) => job_link(j).target === chosen.target || (!chosen.all && j.targets.some((t) => String(t.pid) === chosen.target || t.id === chosen.target)));
   const one = found && found.targets.length > 1 ? found.targets.find((t) => String(t.pid) === chosen?.target) : undefined;
   useKeys({ t: () => set(!open), ...(open ? { Escape: () => set(false) } : {}) });
@@ -50,14 +61,14 @@ function Picker({ jobs }: { jobs: Job[] }) {
     <div class="picker" ref={box}>
       <button class="ctl" aria-expanded={open} aria-haspopup="true" onClick={() => set(!open)} title="Which processes (t)">
         <b>{chosen ? (found ? job_name(found.command) : chosen.target) : "All processes"}</b>
-        <span class="dim">{one ? `${one.rank !== null ? `rank ${one.rank}, ` : ""}pid ${one.pid}` : found ? job_says(found) : chosen ? "" : "of this node"}</span><span class="dim" aria-hidden="true">▾</span>
+        <span class="dim">{one ? `${one.rank !== null ? `rank ${one.rank}, ` : ""}pid ${one.pid}` : found ? job_says(found, judged_of(found, all)) : chosen ? "" : "of this node"}</span><span class="dim" aria-hidden="true">▾</span>
       </button>
       {open && (
         <div class="pop">
           <a href={href(view, { target: null, all: null })} onClick={() => set(false)}>All processes of this node</a>
           {jobs.map((j) => (
             <a key={j.targets[0].id} href={href(view, job_link(j))} onClick={() => set(false)} title={j.command}>
-              <JobGlyph job={j} /><span class="cut">{job_name(j.command)}</span><span class="gap" /><span class="dim">{job_says(j)}</span>
+              <JobGlyph job={j} found={judged_of(j, all)} /><span class="cut">{job_name(j.command)}</span><span class="gap" /><span class="dim">{job_says(j, judged_of(j, all))}</span>
             </a>
           ))}
         </div>
@@ -66,13 +77,14 @@ function Picker({ jobs }: { jobs: Job[] }) {
   );
 }
 
-function JobGlyph({ job }: { job: Job }) {
-  const { state } = job.targets[0], shown = state === "probed" ? "compute" : state === "python" ? "wait" : "dead";
-  return <span class={`st-${shown}`}><Glyph state={shown} /></span>;
+// The state of the job. A live one of which nothing is known yet has no mark of its own.
+function JobGlyph({ job, found }: { job: Job; found: Judged | undefined }) {
+  if (!is_live(job.targets[0])) return <span class="st-dead"><Glyph state="dead" /></span>;
+  return found ? <JobMark job={found} /> : <span class="st-unknown"><Glyph state="unknown" /></span>;
 }
 
 function Side({ jobs }: { jobs: Job[] }) {
-  const { view } = useRoute(), chosen = useChosen(), [more, set] = useState(false);
+  const { view } = useRoute(), chosen = useChosen(), [more, set] = useState(false), all = useCell(judged);
   const link = (v: (typeof VIEWS)[number], cls = "") => (
     <a key={v.name} class={cls} href={href(v.name)} aria-current={v.name === view ? "page" : undefined} onClick={() => set(false)}>{v.title}<kbd>g {v.key}</kbd></a>
   );
@@ -85,7 +97,7 @@ function Side({ jobs }: { jobs: Job[] }) {
       <h2>Jobs</h2>
       {jobs.slice(0, 12).map((j) => (
         <a key={j.targets[0].id} class="job" href={href(view, job_link(j))} title={j.command} aria-current={chosen && job_link(j).target === chosen.target ? "true" : undefined}>
-          <b><JobGlyph job={j} /><span class="cut">{job_name(j.command)}</span></b><span>{job_says(j)}</span>
+          <b><JobGlyph job={j} found={judged_of(j, all)} /><span class="cut">{job_name(j.command)}</span></b><span>{job_says(j, judged_of(j, all))}</span>
         </a>
       ))}
     </nav>
@@ -136,6 +148,7 @@ function App() {
   const { View, lost } = useView(), targets = useLive<Target[]>("/api/v1/targets", 2000), service = useLive<Service>("/api/v1/service", Infinity);
   const { view } = useRoute(), still = useCell(paused), dress = useCell(theme), [help, ask] = useState(false), jobs = jobs_of(targets.data ?? []);
   useKeys({ " ": () => paused.set(!paused.get()), "?": () => ask(!help), "/": () => document.querySelector<HTMLElement>("main [data-search]")?.focus() });
+  useDiagnosis(targets.data);
   // A service that was started for one process opens on it.
   useEffect(() => {
     const own = service.data?.target;
@@ -163,6 +176,7 @@ function App() {
         {still && <div class="note info" role="status">Paused. The jobs go on; this page does not. Space goes on.</div>}
         <Trouble of={targets} away />
         <Ended targets={targets.data} />
+        <VerdictBar targets={targets.data} />
         {View ? <View /> : lost && <div class="note bad" role="alert"><span><b>This view could not be fetched from the service.</b> The page opens anew as soon as it answers.</span></div>}
       </main>
       {help && <Help close={() => ask(false)} />}

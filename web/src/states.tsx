@@ -58,6 +58,7 @@ export function row_state(state: string, verdict: string | null): { state: State
   const said = verdict && VERDICTS.find(([is]) => is.test(verdict));
   if (said) return { state: said[1], word: WORDS[said[1]] };
   const call = CALLS.find(([is]) => is.test(state));
+  if (!call && /^waiting in \w+$/.test(state)) return { state: "wait", word: WORDS.wait };
   return call ? { state: call[1], word: call[2] ?? WORDS[call[1]] } : { state: "wait", word: state.length < 30 ? state : WORDS.wait };
 }
 

@@ -54,21 +54,28 @@ function flat(level: Node[], closed: Set<string>, path = ""): Shown[] {
   });
 }
 
-function verdict_of(processes: Process[], root: Node[], who: Who[], all: boolean): { text: string; odd: boolean } {
-  const threads = all && processes.length === 1;
-  const said = processes.find((p) => p.verdict);
-  if (said) return { text: `${processes.length > 1 ? `${said.label}: ` : ""}${said.verdict}`, odd: true };
+// What the tree shows, in a sentence. Whether that is a fault, only a finding says.
+function words_of(processes: Process[], root: Node[], who: Who[], all: boolean): string {
+  const threads = all && processes.length === 1, [only] = who;
   let level = root, parent: Node | undefined;
   while (level.length === 1 && !level[0].ends.length) { parent = level[0]; level = level[0].children; }
-  if (processes.length > 2 && level.length > 1) {
-    // The rarest, and what is about as rare: of a thousand ranks in eight stages each stage is less than a third, and none is odd for that.
-    const least = Math.min(...level.map((n) => n.processes)), rare = level.filter((n) => n.processes * 3 <= processes.length && n.processes <= 4 * least);
-    if (rare.length && rare.length < level.length) return { text: `${names(rare.flatMap((n) => n.who), threads)} ${rare.length === 1 ? `part${rare[0].who.length === 1 ? "s" : ""} from the rest` : "part from the rest"}${parent ? ` at ${parent.name}` : ""}: ${rare.map((n) => n.name).slice(0, 3).join(", ")}.`, odd: true };
+  if (processes.length > 1 && level.length === 1) return `All ${processes.length} processes are in ${level[0].name}.`;
+  if (processes.length > 1 && level.length > 1) {
+    const parts = level.slice(0, 3).map((n) => `${names(n.who, threads)} in ${n.name}`).join("; ");
+    return `${parent ? `Below ${parent.name}: ` : ""}${parts}${level.length > 3 ? `; and ${level.length - 3} more` : ""}.`;
   }
-  if (who.length === 1) return { text: `${who[0].process.label} is ${state_word(thread_state(who[0].thread), who[0].thread)}: ${wait_words(who[0].thread)}.`, odd: false };
-  if (processes.length === 1) { const main = who.find((w) => w.thread.tid === w.process.pid) ?? who[0]; return { text: `${main.process.label}, main thread: ${wait_words(main.thread)}. ${some(who.length, "thread")} shown.`, odd: false }; }
-  if (level.length === 1) return { text: `All ${processes.length} processes are in ${level[0].name}.`, odd: false };
-  return { text: `${some(who.length, "stack")} of ${some(processes.length, "process", "processes")}, ${some(root.length ? level.length : 0, "way")} at the first parting.`, odd: false };
+  if (!only) return `No stack of ${some(processes.length, "process", "processes")}.`;
+  const main = who.find((w) => w.thread.tid === w.process.pid) ?? only, { verdict } = main.process;
+  if (who.length === 1) return `${main.process.label} is ${state_word(thread_state(main.thread), main.thread)}: ${verdict ?? wait_words(main.thread)}.`;
+  return `${main.process.label}, main thread: ${verdict ?? wait_words(main.thread)}. ${some(who.length, "thread")} shown.`;
+}
+
+// ?culprit=PID&thread=NAME, as a finding links here: its stack is opened as soon as it was read.
+function useCulprit(rows: Shown[], picked: string) {
+  const { args } = useRoute(), pid = Number(args.get("culprit")), thread = args.get("thread");
+  const ends = (r: Shown, named: boolean) => r.node.ends.some((w) => w.process.pid === pid && (named ? w.thread.name === thread : w.thread.tid === pid));
+  const found = pid ? rows.find((r) => ends(r, true)) ?? rows.find((r) => ends(r, false)) : undefined;
+  useEffect(() => { if (found && !picked) put({ frame: found.path, culprit: null, thread: null }); }, [found?.path, picked]);
 }
 
 function Locals({ pid, shown }: { pid: number; shown: Shown }) {
@@ -210,6 +217,7 @@ export default function Activity() {
   const wanted = useRanks(), ranks = args.get("ranks"), given = useMemo(() => (past.on ? past.processes : answered)?.filter((p) => !ranks || wanted(/^rank (\d+)$/.exec(p.label)?.[1])), [past.on, past.processes, answered, ranks]), read = useMemo(() => (given ?? []).filter((p): p is Process => !p.error), [given]), unread = (given ?? []).filter((p): p is Unread => !!p.error);
   const tree = useMemo(() => given && merge(read, { lines, threads, idle }), [given, lines, threads, idle]);
   const rows = tree ? flat(tree.root, closed) : [], at = rows.findIndex((r) => r.path === picked);
+  useCulprit(rows, picked);
   const pick = (p: string) => put({ frame: p }), toggle = (p: string) => close((s) => { const next = new Set(s); if (!next.delete(p)) next.add(p); return next; });
   const move = (n: number) => { const next = rows[Math.max(0, Math.min(rows.length - 1, at + n))]; if (next) pick(next.path); };
   useKeys({ j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1), Enter: () => toggle(picked), ArrowLeft: () => { if (!closed.has(picked)) toggle(picked); }, ArrowRight: () => { if (closed.has(picked)) toggle(picked); }, Escape: () => put({ frame: null }) });
@@ -220,7 +228,7 @@ export default function Activity() {
   if (past.error) return <>{slider}<div class="body"><NoAnswer error={past.error} title="What was recorded cannot be read." target={chosen.target} /></div>{foot}</>;
   if (!past.on && !stacks.data && stacks.error) return <><div class="body"><NoAnswer error={stacks.error} title="Its stacks cannot be read." target={chosen.target} /></div>{foot}</>;
   if (!tree) return <>{slider}<Loading what={past.on ? "Reading what was recorded." : "Reading the stacks."} /></>;
-  const says = verdict_of(read, tree.root, tree.who, threads), shown = rows[at];
+  const says = words_of(read, tree.root, tree.who, threads), shown = rows[at];
   return (
     <>
       {!past.on && <Trouble of={stacks} />}
@@ -230,9 +238,9 @@ export default function Activity() {
         {!cluster && <Switch on={threads} set={(on) => put({ threads: on ? "all" : "main" })}>All threads</Switch>}
         {!cluster && <Switch on={idle} set={(on) => put({ idle: on ? "1" : null })}>Idle threads</Switch>}
         <Switch on={native} set={(on) => put({ native: on ? "1" : null, frame: null })}>Native frames</Switch>
-        <span class="gap" />{!past.on && single && !cluster && read.length === 1 && <Pause pid={read[0].pid} label={read[0].label} probed={about.probed} />}<span class="dim">{some(read.length, cluster ? "rank" : "process", cluster ? "ranks" : "processes")}{unread.length ? ` of ${given!.length}` : ""}, {past.on ? `as recorded at ${clock(past.shown * 1000)}` : `read in ${Math.round(stacks.asked)} ms at ${clock(stacks.at)}`}</span>{!past.on && past.recorded && <button class="ctl" onClick={() => put({ at: past.recorded!.until.toFixed(2), frame: null })}>Go back in time</button>}
+        <span class="gap" />{!past.on && single && !cluster && read.length === 1 && <Pause pid={read[0].pid} label={read[0].label} probed={about.probed} />}<span class="dim">{some(read.length, cluster ? "rank" : "process", cluster ? "ranks" : "processes")}{unread.length ? ` of ${given!.length}` : ""}, {past.on ? `as recorded at ${clock(past.shown * 1000)}` : `${stacks.asked ? `read in ${Math.round(stacks.asked)} ms` : "read"} at ${clock(stacks.at)}`}</span>{!past.on && past.recorded && <button class="ctl" onClick={() => put({ at: past.recorded!.until.toFixed(2), frame: null })}>Go back in time</button>}
       </div>
-      <div class={`note ${says.odd ? "odd" : "info"}`}><b>{says.text}</b>{tree.hidden > 0 && <span class="dim">{some(tree.hidden, "thread")} not shown.</span>}</div>
+      <div class="note info"><b>{says}</b>{tree.hidden > 0 && <span class="dim">{some(tree.hidden, "thread")} not shown.</span>}</div>
       {unread.length > 0 && <div class="note bad" role="alert"><span><b>{read.length} of {given!.length} processes answered.</b> No answer from {unread.map((u) => `${u.label} (${u.error})`).slice(0, 6).join(", ")}{unread.length > 6 ? ` and ${unread.length - 6} more` : ""}.</span></div>}
       <div class="body split">
         <Tree rows={rows} picked={picked} pick={pick} closed={closed} toggle={toggle} processes={read.length} threads={threads} />

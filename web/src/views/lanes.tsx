@@ -4,7 +4,7 @@ import { clock } from "../format";
 import { flame_of } from "../plot-parts";
 import { LANES, WORDS, type State } from "../states";
 import { colour, repaint, useCell } from "../store";
-import type { Line } from "./now";
+import type { Line } from "./now-rows";
 
 const KEEP = 900;
 const looks: { at: number; states: Map<string, State> }[] = [];

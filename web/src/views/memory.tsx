@@ -10,7 +10,7 @@ import { href, useRange } from "../route";
 import { Foot, Loading, Trouble, why } from "../ui";
 import { NoRows } from "./record";
 
-interface Memory { rss_bytes: number; peak_rss_bytes: number; swap_bytes: number; growth_bytes_per_minute: number | null; recorded_s: number | null; heap_bytes: number | null; heap_blocks: number | null; torch_cpu_bytes: number | null; torch_cuda_bytes: number | null; torch_cuda_reserved_bytes: number | null; gpu_bytes: number | null; mappings: { path: string; rss_bytes: number; bytes: number; count: number }[] } // of a run that has ended: no mappings
+interface Memory { rss_bytes: number; peak_rss_bytes: number; swap_bytes: number; growth_bytes_per_minute: number | null; grows_by: { function: string; file: string; line: number; bytes: number } | null; recorded_s: number | null; heap_bytes: number | null; heap_blocks: number | null; torch_cpu_bytes: number | null; torch_cuda_bytes: number | null; torch_cuda_reserved_bytes: number | null; gpu_bytes: number | null; mappings: { path: string; rss_bytes: number; bytes: number; count: number }[] } // of a run that has ended: no mappings
 
 const usage_sql = (within: string) => `SELECT epoch(timestamp) AS t, memory_mb, swap_mb, threads, cpu_user_s + cpu_system_s AS cpu FROM memory_usage${within} ORDER BY timestamp DESC LIMIT 3600`;
 const inside_sql = (pid: string, within: string) => `SELECT epoch(timestamp) AS t, heap_bytes / 1048576 AS heap, torch_cpu_bytes / 1048576 AS torch, torch_cuda_bytes / 1048576 AS cuda, gpu_bytes / 1048576 AS gpu FROM python.memory WHERE pid = ${pid}${within} ORDER BY timestamp DESC LIMIT 3600`;
@@ -26,13 +26,15 @@ function beside(x: number[], rows: Row[], key: string): (number | null)[] {
 }
 
 function Growth({ target, probed, dead, within }: { target: string; probed: boolean; dead: boolean; within: string }) {
-  const sql = growth_sql(within), rows = useLive<Row[]>(with_args("/api/v1/query", { target }), 5000, sql);
+  const sql = growth_sql(within), rows = useLive<Row[]>(with_args("/api/v1/query", { target }), 5000, sql), [whole, unfold] = useState(false);
+  const is_empty = (r: Row) => !Number(r.alive ?? 0) && !Number(r.new ?? 0), empty = (rows.data ?? []).filter(is_empty).length, shown = (rows.data ?? []).filter((r) => whole || !is_empty(r));
   return (
     <>
       <div class="sec"><h2>Growth by function</h2><span class="say">what is alive of what each allocated, sampled</span><span class="gap" /><a href={href("sql", { q: sql })}>As SQL</a></div>
       {rows.error ? <p class="pane bad">{why(rows.error)}</p> : !rows.data ? <Loading what="Reading its allocations." /> : !rows.data.length ? <NoRows what="No allocation was sampled." target={target} probed={probed} dead={dead} done={() => rows.again()} on={{ text: "Sampling of allocations is off. From then on, while it runs, one in 512 KB:", setting: "probing.memory.sampling=on" }} /> : (
-        <table><thead><tr><th>Function</th><th class="opt">Place</th><th>Kind</th><th class="num">Alive</th><th class="num">New in a minute</th><th class="num opt">Allocated</th></tr></thead><tbody>{rows.data.map((r, i) => (
+        <table><thead><tr><th>Function</th><th class="opt">Place</th><th>Kind</th><th class="num">Alive</th><th class="num">New in a minute</th><th class="num opt">Allocated</th></tr></thead><tbody>{shown.map((r, i) => (
           <tr key={i} class={Number(r.new ?? 0) > 2 ** 23 ? "odd" : ""}><td class="cut mono" title={String(r.function_name)}>{String(r.function_name)}</td><td class="opt some mono dim" title={String(r.file)}>{short_file(String(r.file ?? ""))}:{String(r.line)}</td><td>{String(r.kind)}</td><td class="num">{bytes(Number(r.alive ?? 0))}</td><td class={`num ${Number(r.new ?? 0) > 2 ** 23 ? "warn strong" : "dim"}`}>{bytes(Number(r.new ?? 0))}</td><td class="num opt">{bytes(Number(r.allocated))}</td></tr>))}</tbody></table>)}
+      {empty > 0 && <p class="pane"><button class="link" aria-expanded={whole} onClick={() => unfold(!whole)}>{whole ? "Hide" : "Show"} {some(empty, "function")} of which nothing is alive</button></p>}
     </>
   );
 }
@@ -76,20 +78,34 @@ function OverTime({ target, command: job, pid, dead, probed }: { target: string;
   );
 }
 
+// A rate is told only where the command has judged one; of what grows, the line that its table below has.
+function memory_words(m: Memory, dead: boolean): string {
+  const takes = `${dead ? "At its end it took" : "It takes"} ${bytes(m.rss_bytes)}`, rate = m.growth_bytes_per_minute, by = m.grows_by;
+  if (rate === null) return `${takes}.`;
+  if (!rate) return `${takes} and ${dead ? "did" : "does"} not grow.`;
+  const line = by ? `, ${bytes(by.bytes)} of it held by ${by.function} (${short_file(by.file)}:${by.line})` : "";
+  return `${takes}, ${rate > 0 ? "growing" : "shrinking"} by ${bytes(Math.abs(rate))} a minute${line}.`;
+}
+
+function recorded_words(m: Memory): string {
+  if (!m.recorded_s) return "Nothing is recorded over time yet.";
+  const for_now = `Recorded for ${seconds(m.recorded_s)}`;
+  return m.growth_bytes_per_minute === null ? `${for_now}: too short to say whether it grows.` : `${for_now}.`;
+}
+
 export default function MemoryView() {
   const about = useTarget(), chosen = about?.chosen, id = chosen ? encodeURIComponent(chosen.target) : "", one = chosen && !chosen.all, range = useRange(about?.dead, "memory_allocations");
   const now = useLive<Memory[]>(one ? `/api/v1/targets/${id}/memory` : null, 2000);
   if (!about || !chosen || chosen.all) return <NeedTarget what="Memory: what a process takes, and whether it grows." />;
   const m = now.data?.[0], most = Math.max(1, ...(m?.mappings ?? []).map((p) => p.rss_bytes));
   const facts: [string, string][] = m ? ([["resident", bytes(m.rss_bytes)], ["at most", bytes(m.peak_rss_bytes)], ["Python's heap", bytes(m.heap_bytes)], ["swapped", m.swap_bytes ? bytes(m.swap_bytes) : ""], ["torch on the CPU", bytes(m.torch_cpu_bytes)], ["torch on GPUs", bytes(m.torch_cuda_bytes)], ["on GPUs", bytes(m.gpu_bytes)]] as [string, string][]).filter(([, v]) => v) : [];
-  const grows = m?.growth_bytes_per_minute ?? null;
   return (
     <>
       <Trouble of={now.data ? now : { error: undefined, at: 0 }} />
       <div class="body">
         {!m && now.error ? <NoAnswer error={now.error} title="Its memory cannot be read." target={chosen.target} /> : !m ? <Loading what="Reading its memory." /> : (
           <>
-            <div class="verdict"><span class={`mark${grows !== null && grows > 2 ** 20 ? " odd" : ""}`} /><div><h1>{about.dead ? "At its end it took" : "It takes"} {bytes(m.rss_bytes)}{grows === null ? "." : Math.abs(grows) < 2 ** 20 ? " and does not grow." : `, ${grows > 0 ? "growing" : "shrinking"} by ${bytes(Math.abs(grows))} a minute.`}</h1><p>{m.recorded_s ? `Recorded for ${seconds(m.recorded_s)}.` : "Nothing is recorded over time yet."}</p></div></div>
+            <div class="verdict"><span class="mark none" /><div><h1>{memory_words(m, about.dead)}</h1><p>{recorded_words(m)}</p></div></div>
             <div class="facts">{facts.map(([name, value]) => <span key={name}><b>{value}</b> {name}</span>)}<a class="behind" href={href("sql", { q: "SELECT * FROM system.process" })} title="The query behind these figures (q)">As SQL</a></div>
           </>
         )}

@@ -1,11 +1,10 @@
 // The modules of a model: as the tree that they are, with forward and backward, or the slowest first.
 import { useState } from "preact/hooks";
 import { with_args, type Row } from "../api";
-import { count } from "../format";
+import { count, ms } from "../format";
 import { useLive } from "../live";
 import { href, put, useRoute } from "../route";
 import { Loading, Seg, why } from "../ui";
-import { ms } from "./torch";
 
 // A time that is a constant lets the engine pass over the rest: a job makes thousands of these rows a second.
 const sql_of = (within: string) => `SELECT module, parent, any_value(module_type) AS module_type, min(depth) AS depth, count(*) FILTER (WHERE stage = 'forward') AS calls, count(DISTINCT step) FILTER (WHERE stage = 'backward') AS backwards,\n`

@@ -1,106 +1,64 @@
-// Now: a line a process. Those that differ from the rest of their job come first.
-import { useEffect, useRef, useState } from "preact/hooks";
+// Now: what is wrong with each job, and a line a process. A process that a finding names comes first.
+import { useRef, useState } from "preact/hooks";
 import { command, curl, with_args, type NowRow, type Row, type Target } from "../api";
-import { bytes, clock, count, job_name, ranges, seconds, short_file, some } from "../format";
+import type { Judged } from "../diagnosis";
+import { clock, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
-import { go, href, put, useChosen, useRanks, useRoute } from "../route";
-import { Glyph, row_state, StateTag, WORDS, type State } from "../states";
-import { Blank, Command, Foot, Loading, Trouble } from "../ui";
+import { go, put, useChosen, useRanks, useRoute } from "../route";
+import { Glyph, row_state, WORDS, type State } from "../states";
+import { useCell } from "../store";
+import { Foot, Loading, Trouble } from "../ui";
+import { Found, is_chosen, judged, Told, useJudged } from "../verdict";
 import { Lanes } from "./lanes";
-
-export interface Line extends NowRow { st: State; word: string; odd: string | null; gpu: string | null }
-
-// What a recording has of GPUs (NVML, from outside): the newest of each process, and how busy they are.
-const GPU = `SELECT m.pid, m.bytes, (SELECT round(avg(gpu_util)) FROM gpu_metrics WHERE timestamp > now() - INTERVAL 5 SECONDS) AS busy
-FROM (SELECT pid, arg_max(gpu_bytes, timestamp) AS bytes FROM python.memory WHERE gpu_bytes > 0 AND timestamp > now() - INTERVAL 60 SECONDS GROUP BY pid) m`;
-
-// Within a job of three or more: what fewer than a third of it does is odd. A verdict of the service's, or a stop, always is.
-function mark_odd(lines: Line[]) {
-  const jobs = new Map<string, Line[]>();
-  for (const l of lines) jobs.set(l.command, [...(jobs.get(l.command) ?? []), l]);
-  for (const job of jobs.values()) {
-    const same = (l: Line) => `${l.st} ${l.function}`;
-    for (const l of job) {
-      const n = job.filter((other) => same(other) === same(l)).length;
-      if (l.verdict && !/^sleep|^it sleeps/i.test(l.verdict)) l.odd = l.verdict;
-      else if (l.st === "stopped") l.odd = `${l.state}`;
-      else if (job.length >= 3 && n * 3 <= job.length) l.odd = `${n === 1 ? "the only one" : `one of ${n}`} of ${job.length} that is ${l.word}${l.function ? ` in ${l.function}` : ""}`;
-    }
-  }
-}
+import { Nobody } from "./now-empty";
+import { GPU, gpu_of, Lines, name_of, one, steps_of, type Line } from "./now-rows";
 
 // The same figures as rows: with a process or a job chosen, of those.
-const SQL = "SELECT p.*, b.func, b.file, b.lineno, b.state FROM system.process p LEFT JOIN (SELECT * FROM python.backtrace WHERE depth = 0) b ON b.tid = p.pid";
+const SQL = `SELECT p.*, b.func, b.file, b.lineno, b.state FROM system.process p
+LEFT JOIN (SELECT * FROM python.backtrace WHERE depth = 0) b ON b.tid = p.pid`;
 
-const name_of = (l: Line) => (l.rank !== null ? `rank ${l.rank}` : `pid ${l.pid}`);
+const ORDER: State[] = ["loader", "coll", "compute", "gil", "lock", "io", "wait", "stopped", "unknown"];
+const USUAL: State[] = ["loader", "coll", "compute", "gil", "stopped"];
 
-function say(lines: Line[]): { title: string; more: string } {
-  const odd = lines.filter((l) => l.odd), by = new Map<string, number>();
+function tally_of(lines: Line[]): string {
+  const by = new Map<string, number>();
   for (const l of lines) by.set(l.word, (by.get(l.word) ?? 0) + 1);
-  const tally = [...by].sort((a, b) => b[1] - a[1]).map(([word, n]) => `${n} ${word}`).join(", ");
-  const [first] = odd;
-  if (!first && lines.length === 1) return { title: `${job_name(lines[0].command)} is ${lines[0].word}${lines[0].function ? ` in ${lines[0].function}` : ""}.`, more: `Its main thread: ${lines[0].state}.` };
-  if (!first) return { title: `${some(lines.length, "process", "processes")}: ${tally}.`, more: "None differs from the rest of its job." };
-  return { title: `${job_name(first.command)}, ${name_of(first)}: ${first.odd}.`, more: `${odd.length > 1 ? `${odd.length - 1} more differ from the rest. ` : ""}${some(lines.length, "process", "processes")}: ${tally}.` };
+  const words = [...by].sort((a, b) => b[1] - a[1]).map(([word, n]) => `${n} ${word}`).join(", ");
+  return `${some(lines.length, "process", "processes")}: ${words}.`;
 }
 
-const one = (l: Line) => ({ target: String(l.pid), all: null });
-
-function Rows({ lines, picked, at, probed }: { lines: Line[]; picked: number; at: number; probed: Set<number> }) {
-  const gpus = lines.some((l) => l.gpu !== null);
-  return (
-    <table>
-      <thead><tr><th>Process</th><th class="opt">Job</th><th>State</th><th class="num">For</th><th>Innermost own frame</th><th class="num opt">Step</th><th class="num opt">Memory</th>{gpus && <th class="num opt"><a href={href("sql", { q: GPU })} title="From a recording; the query behind it">GPU</a></th>}</tr></thead>
-      <tbody>
-        {lines.map((l, i) => (
-          <>
-            <tr key={l.id} class={`go${l.odd ? " odd open" : ""}`} aria-selected={at + i === picked} onClick={() => go("activity", one(l))}>
-              <td class={l.odd ? "strong" : ""}><a href={href("activity", one(l))}>{name_of(l)}</a></td>
-              <td class="opt job-name" title={l.command}>{job_name(l.command)} {probed.has(l.pid) && <span class="tag" title="An agent is in it">probed</span>}</td>
-              <td title={l.state}><StateTag state={l.st} word={l.word} /></td>
-              <td class="num">{seconds(l.since)}</td>
-              <td class="cut">{l.function ? <span class="mono" title={`${l.file}:${l.line ?? "?"}`}>{l.function} <span class="dim">{short_file(l.file ?? "")}:{l.line ?? "?"}</span></span> : <span class="dim">none</span>}</td>
-              <td class="num opt">{count(l.step)}</td>
-              <td class="num opt">{bytes((l.memory_mb ?? 0) * 2 ** 20)}</td>
-              {gpus && <td class="num opt">{l.gpu ?? ""}</td>}
-            </tr>
-            {l.odd && <tr key={`${l.id}?`} class="odd why"><td /><td colSpan={gpus ? 7 : 6}>{l.odd}</td></tr>}
-          </>
-        ))}
-      </tbody>
-    </table>
-  );
+// Nothing was found: who answered, and what was looked at. Before the first answer: what is seen, and no more.
+function quiet_words(jobs: Judged[], lines: Line[]): { title: string; more: string } {
+  const tally = tally_of(lines), [first] = lines;
+  if (!jobs.length) return { title: tally, more: "Looking whether something is wrong." };
+  const ranks = jobs.flatMap((j) => j.ranks), read = ranks.filter((r) => !r.error).length;
+  const names = [...new Set(jobs.map((j) => j.name))], of = names.length === 1 ? ` in ${names[0]}` : "";
+  const answered = `${read} of ${some(ranks.length, "process", "processes")} answered`;
+  const doing = lines.length === 1 && first.function ? `It is ${first.word} in ${first.function}.` : tally;
+  return { title: `No problem found${of}.`, more: `${doing} ${answered}; looked at: ${jobs[0].checked.join(", ")}.` };
 }
 
-function Cells({ lines }: { lines: Line[] }) {
-  const usual = [...lines].map((l) => l.memory_mb ?? 0).sort((a, b) => a - b)[lines.length >> 1];
-  return (
-    <div class="cells">
-      {lines.map((l) => (
-        <a key={l.id} class={`cell st-${l.st}${l.odd ? " odd" : ""}`} href={href("activity", one(l))} title={`${name_of(l)}, pid ${l.pid}, ${l.word}`}>
-          <Glyph state={l.st} /><span>{l.rank ?? l.pid}</span>
-          <span class={Math.abs((l.memory_mb ?? 0) - usual) > usual * 0.2 ? "strong" : "dim"}>{bytes((l.memory_mb ?? 0) * 2 ** 20)}</span>
-        </a>
-      ))}
-    </div>
-  );
-}
-
-function Alike({ lines, at, picked, probed }: { lines: Line[]; at: number; picked: number; probed: Set<number> }) {
-  if (!lines.length) return null;
-  const ranks = lines.filter((l) => l.rank !== null).map((l) => Number(l.rank));
+function Verdicts({ jobs, lines, all, at }: { jobs: Judged[]; lines: Line[]; all: NowRow[]; at: number }) {
+  const found = jobs.filter((j) => j.shown), quiet = quiet_words(jobs, lines), as_of = at ? `As of ${clock(at)}.` : "";
+  if (!found.length) {
+    return (
+      <>
+        <div class="verdict"><span class={`mark${jobs.length ? "" : " none"}`} /><div><h1>{quiet.title}</h1><p>{quiet.more} {as_of}</p></div></div>
+        {jobs.flatMap((j) => j.remarks).slice(0, 3).map((f) => <p key={f.says} class="note info">Remark: {f.says}</p>)}
+        <Told text={quiet.title} />
+      </>
+    );
+  }
+  const more = (i: number) => (i ? "" : `${tally_of(lines)} ${as_of}`);
   return (
     <>
-      <div class="sec"><h2>{at ? "The rest" : "Processes"}</h2><span class="say">{lines.length}{ranks.length > 1 ? `, ranks ${ranges(ranks)}` : ""}</span></div>
-      {lines.length > 24 ? <Cells lines={lines} /> : <Rows lines={lines} at={at} picked={picked} probed={probed} />}
+      {found.slice(0, 4).map((j, i) => <Found key={j.ranks[0]?.pid ?? i} job={j} known={all} more={more(i)} />)}
+      {found.length > 4 && <p class="note odd">{some(found.length - 4, "more job")} with a finding: choose one.</p>}
+      <Told text={found[0].shown!.says} />
     </>
   );
 }
-
-const ORDER: State[] = ["loader", "coll", "compute", "gil", "lock", "io", "wait", "stopped", "unknown"];
-
-const USUAL: State[] = ["loader", "coll", "compute", "gil", "stopped"];
 
 function fits(l: Line, words: string[]): boolean {
   const text = `${name_of(l)} ${l.pid} ${l.command} ${l.word} ${l.function ?? ""}`.toLowerCase();
@@ -109,66 +67,68 @@ function fits(l: Line, words: string[]): boolean {
 
 // Rows do not move while the pointer is over them: what was sorted stays so until it leaves.
 function useCalm<T extends { id: string }>(lines: T[]): { lines: T[]; on: { onMouseEnter(): void; onMouseLeave(): void } } {
-  const [still, set] = useState(false), order = useRef<string[]>([]);
-  if (still) lines = [...lines].sort((a, b) => (order.current.indexOf(a.id) + 1 || 1e9) - (order.current.indexOf(b.id) + 1 || 1e9));
+  const [still, set] = useState(false), order = useRef<string[]>([]), place = (l: T) => order.current.indexOf(l.id) + 1 || 1e9;
+  if (still) lines = [...lines].sort((a, b) => place(a) - place(b));
   order.current = lines.map((l) => l.id);
   return { lines, on: { onMouseEnter: () => set(true), onMouseLeave: () => set(false) } };
 }
 
+function Tally({ lines, only, search }: { lines: Line[]; only: string | null; search: string }) {
+  return (
+    <div class="bar tally" role="group" aria-label="By state">
+      {ORDER.map((s) => {
+        const n = lines.filter((l) => l.st === s).length;
+        if (!n && only !== s && !USUAL.includes(s)) return null;
+        return (
+          <button key={s} class={`ctl${n ? "" : " zero"}`} aria-pressed={only === s} onClick={() => put({ state: only === s ? null : s })}>
+            <span class={`st-${s}`}><Glyph state={s} /></span>{WORDS[s]} <b>{n}</b>
+          </button>
+        );
+      })}
+      <span class="gap" />
+      <input class="ctl" data-search placeholder="Filter ( / )" aria-label="Filter processes" value={search}
+        onInput={(e) => put({ find: e.currentTarget.value })} />
+    </div>
+  );
+}
+
+function useLines(rows: NowRow[] | undefined): Line[] {
+  const { args } = useRoute(), chosen = useChosen(), wanted = useRanks(), found = useCell(judged).flatMap((j) => j.shown ?? []);
+  // Only a recording has GPUs: without one the question would be an error.
+  const kept = useLive<Row[]>("/api/v1/recordings", 30000), records = kept.data?.some((r) => r.state !== "ended");
+  const gpus = useLive<Row[]>(records ? with_args("/api/v1/query", { target: chosen?.target, all: true }) : null, 30000, GPU);
+  const culprits = new Set(found.map((f) => f.pid));
+  return (rows ?? []).filter((r) => is_chosen(chosen, r)).filter((r) => !args.get("ranks") || wanted(r.rank)).map((r) => {
+    const { state, word } = row_state(r.state, r.waits === undefined ? r.verdict : r.waits);
+    return { ...r, st: state, word, culprit: culprits.has(r.pid), gpu: gpu_of(gpus.data, r.pid), steps: steps_of(r) };
+  });
+}
+
 export default function Now() {
   const { args } = useRoute(), chosen = useChosen(), [picked, pick] = useState(-1), search = args.get("find") ?? "", only = args.get("state");
-  const wanted = useRanks(), gpus = useLive<Row[]>(with_args("/api/v1/query", { target: chosen?.target, all: true }), 30000, GPU), gpu_of = (pid: number) => { const r = gpus.data?.find((g) => Number(g.pid) === pid); return r ? `${bytes(Number(r.bytes))}${r.busy === null ? "" : `, ${String(r.busy)}%`}` : null; };
   const now = useLive<NowRow[]>("/api/v1/now", 1000), targets = useLive<Target[]>("/api/v1/targets", 2000);
-  const probed = new Set(targets.data?.filter((t) => t.state === "probed").map((t) => t.pid));
-  const all: Line[] = (now.data ?? []).filter((r) => !chosen || String(r.pid) === chosen.target || r.id === chosen.target || (chosen.all && r.command.includes(chosen.target))).filter((r) => !args.get("ranks") || wanted(r.rank))
-    .map((r) => { const { state, word } = row_state(r.state, r.verdict); return { ...r, st: state, word, odd: null, gpu: gpu_of(r.pid) }; });
-  mark_odd(all);
-  let lines = all.filter((l) => (!only || l.st === only) && fits(l, search.toLowerCase().split(/\s+/).filter(Boolean)));
-  lines.sort((a, b) => Number(!!b.odd) - Number(!!a.odd) || Number(a.rank ?? 1e9) - Number(b.rank ?? 1e9) || b.pid - a.pid);
-  const calm = useCalm(lines);
-  lines = calm.lines;
+  const all = useLines(now.data), jobs = useJudged(now.data), words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const sorted = all.filter((l) => (!only || l.st === only) && fits(l, words)).sort((a, b) =>
+    Number(b.culprit) - Number(a.culprit) || Number(a.rank ?? 1e9) - Number(b.rank ?? 1e9) || b.pid - a.pid);
+  const { lines, on } = useCalm(sorted), first = lines.filter((l) => l.culprit), rest = lines.filter((l) => !l.culprit);
 
   useKeys({
     j: () => pick(Math.min(lines.length - 1, picked + 1)), k: () => pick(Math.max(0, picked - 1)),
     Enter: () => { if (lines[picked]) go("activity", one(lines[picked])); },
     Escape: () => put({ find: null, state: null }),
   });
-  const words = say(all), odd = lines.filter((l) => l.odd), rest = lines.filter((l) => !l.odd);
-  const last = useRef(words.title), [told, tell] = useState("");
-  useEffect(() => { if (last.current !== words.title) { last.current = words.title; tell(words.title); } });
-
-  const dead = (targets.data ?? []).filter((t) => t.state === "dead" || t.state === "archived").length;
   if (!now.data && !now.error) return <Loading what="Looking for Python processes." />;
   return (
     <>
       <Trouble of={now} />
       <div class="body">
-        {!all.length && !now.error ? (
-          <Blank title={chosen ? `No process that runs fits ${chosen.target}.` : "No Python process of yours is running on this node."}>
-            <p>A process appears here by itself within 2 s of its start. To see one from its first line on:</p>
-            <Command text="PROBING=1 python train.py" />
-            {dead > 0 && <p><a href={href("runs", { target: null, all: null })}>Open a run that has ended</a>: {dead} kept.</p>}
-          </Blank>
-        ) : (
+        {!all.length && !now.error ? <Nobody chosen={chosen} targets={targets.data} /> : (
           <>
-            <div class="verdict">
-              <span class={`mark${odd.length ? " odd" : ""}`} />
-              <div><h1>{words.title}</h1><p>{words.more}{now.at ? ` As of ${clock(now.at)}.` : ""}</p></div>
-              <span class="gap" />
-              <div class="acts"><a class="ctl main" href={href("activity", odd[0] ? one(odd[0]) : {})}>Open stacks</a></div>
-            </div>
-            <div class="sr" role="status">{told}</div>
-            <div class="bar tally" role="group" aria-label="By state">
-              {ORDER.map((s) => {
-                const n = all.filter((l) => l.st === s).length;
-                return (n > 0 || only === s || USUAL.includes(s)) && <button key={s} class={`ctl${n ? "" : " zero"}`} aria-pressed={only === s} onClick={() => put({ state: only === s ? null : s })}><span class={`st-${s}`}><Glyph state={s} /></span>{WORDS[s]} <b>{n}</b></button>;
-              })}
-              <span class="gap" />
-              <input class="ctl" data-search placeholder="Filter ( / )" aria-label="Filter processes" value={search} onInput={(e) => put({ find: e.currentTarget.value })} />
-            </div>
-            <div {...calm.on}>
-              {odd.length > 0 && <><div class="sec"><h2>Odd ones</h2><span class="say">{odd.length} of {lines.length}</span></div><Rows lines={odd} at={0} picked={picked} probed={probed} /></>}
-              <Alike lines={rest} at={odd.length} picked={picked} probed={probed} />
+            <Verdicts jobs={jobs} lines={all} all={now.data ?? []} at={now.at} />
+            <Tally lines={all} only={only} search={search} />
+            <div {...on}>
+              <Lines title="Named by a finding" lines={first} at={0} picked={picked} />
+              <Lines title={first.length ? "The rest" : "Processes"} lines={rest} at={first.length} picked={picked} />
             </div>
             <Lanes lines={lines} at={now.at} />
           </>

@@ -1,7 +1,7 @@
 // Torch over all ranks of a job: each step of each rank against the median of the step, and the ranks as they are placed.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, curl, with_args, type Row, type Target } from "../api";
-import { bytes, count, ranges, some } from "../format";
+import { bytes, count, ms, ranges, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
 import { flame_of, Legend } from "../plot-parts";
@@ -9,7 +9,7 @@ import { go, href, put, useRanks, useRange, useRoute, type Chosen } from "../rou
 import { colour, repaint, useCell } from "../store";
 import { Blank, Command, Foot, Loading, Trouble, why } from "../ui";
 import { Placement } from "./placement";
-import { median, ms, PARTS } from "./torch";
+import { median, PARTS } from "./torch";
 
 const steps_sql = (within: string) => `SELECT rank, target_pid, step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms FROM (FROM python.torch_step WHERE kind IS DISTINCT FROM 'eval')${within} QUALIFY row_number() OVER (PARTITION BY target_pid ORDER BY step DESC) <= 160 ORDER BY step`;
 const COMM = "SELECT op, group_name, rank, count(*) AS calls, avg(bytes) AS bytes, avg(duration_ms) AS ms, count(*) FILTER (WHERE done IS NULL) AS open FROM python.comm_collective GROUP BY ALL ORDER BY op, group_name, rank";
@@ -125,7 +125,7 @@ function WhyStep({ cells, step, pid }: { cells: Cells; step: number; pid: string
   const mine = [...cells.at.values()].filter((r) => String(r.target_pid) === pid), of = cells.at.get(`${pid} ${step}`), rank = cells.ranks.find((r) => r.pid === pid)?.rank;
   if (!of) return null;
   const others = cells.ranks.map((r) => cells.at.get(`${r.pid} ${step}`)).filter((r): r is Row => !!r), usual = median(mine.map((r) => Number(r.duration_ms)));
-  const rest = (r: Row) => Number(r.duration_ms) - PARTS.reduce((sum, [k]) => sum + Number(r[k] ?? 0), 0), rows: [string, (r: Row) => number][] = [...PARTS.map(([k, name]): [string, (r: Row) => number] => [name, (r) => Number(r[k] ?? 0)]), ["outside of these", rest]];
+  const rest = (r: Row) => Number(r.duration_ms) - PARTS.reduce((sum, [k]) => sum + Number(r[k] ?? 0), 0), rows: [string, (r: Row) => number][] = [...PARTS.map(([k, name]): [string, (r: Row) => number] => [name, (r) => Number(r[k] ?? 0)]), ["rest of the step", rest]];
   return (
     <>
       <div class="pane"><b>Rank {rank}, step {count(step)}</b><p class="mid">{ms(Number(of.duration_ms))}, its median is {ms(usual)}. <a href={href("torch", { target: pid, all: null, step: String(of.own) })}>What differed, by module and frame</a>.</p></div>
@@ -150,7 +150,7 @@ export function Ranks({ chosen }: { chosen: Chosen }) {
     <>
       <Trouble of={steps} />
       <div class="body">
-        <div class="verdict"><span class={`mark${worst ? " odd" : ""}`} /><div><h1>{worst && late ? `Rank ${worst_rank!.rank} was furthest behind: ${ms(measure(late, by))} of ${MEASURES[by]} in step ${count(worst.step)}, where the median is ${ms(cells.usual.get(worst.step)!)}.` : "No rank is behind the others."}</h1><p>{some(cells.ranks.length, "rank")}, the last {some(cells.steps.length, "step")}. Chosen with the mouse or the arrow keys; Enter opens the step.</p></div></div>
+        <div class="verdict"><span class="mark none" /><div><h1>{worst && late ? `Rank ${worst_rank!.rank} was furthest behind: ${ms(measure(late, by))} of ${MEASURES[by]} in step ${count(worst.step)}, where the median is ${ms(cells.usual.get(worst.step)!)}.` : "No rank is behind the others."}</h1><p>{some(cells.ranks.length, "rank")}, the last {some(cells.steps.length, "step")}. Chosen with the mouse or the arrow keys; Enter opens the step.</p></div></div>
         <div class="split">
           <div>
             <div class="sec"><h2>Step by rank</h2><span class="say">against the median of the step, by</span><select class="ctl" aria-label="Measured by" value={by} onChange={(e) => put({ by: e.currentTarget.value })}>{Object.entries(MEASURES).map(([k, name]) => <option key={k} value={k}>{name}</option>)}</select><span class="gap" /><Legend of={[{ name: "faster", token: SCALE[0] }, { name: "usual", token: SCALE[2] }, { name: "slower", token: SCALE[4] }, { name: "twice", token: SCALE[5] }]} /><a href={href("sql", { q: STEPS })}>As SQL</a></div>

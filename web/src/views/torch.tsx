@@ -1,7 +1,7 @@
 // Torch: steps, how they split, what differed in the slowest, modules, collectives.
 import type { ComponentChildren } from "preact";
 import { command, curl, with_args, type Row } from "../api";
-import { count } from "../format";
+import { count, ms } from "../format";
 import { useLive } from "../live";
 import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
@@ -17,7 +17,6 @@ const comm_sql = (within: string) => `SELECT op, group_name, count(*) AS calls, 
 export const PARTS = [["data_ms", "data", "--sp-data"], ["forward_ms", "forward", "--sp-fwd"], ["backward_ms", "backward", "--sp-bwd"], ["optimizer_ms", "optimizer", "--sp-opt"]] as const;
 
 export const median = (v: number[]) => (v.length ? [...v].sort((a, b) => a - b)[v.length >> 1] : 0);
-export const ms = (v: number) => (v >= 1000 ? `${(v / 1000).toFixed(2)} s` : `${v.toFixed(v < 10 ? 2 : 0)} ms`);
 
 type Steps = { rows: Row[]; durations: number[]; usual: number };
 
@@ -28,7 +27,23 @@ function steps_of(rows: Row[]): Steps {
 
 // What differed in one step from the median one: parts, modules, collectives; and the frames, where they are recorded.
 function Why({ of, target, picked }: { of: Steps; target: string; picked: number | null }) {
-  const { rows, durations, usual } = of, at = Math.max(0, picked === null ? durations.indexOf(Math.max(...durations)) : rows.findIndex((r) => Number(r.step) === picked)), slow = rows[at], t = Number(slow.t), step = Number(slow.step);
+  const numbers = of.rows.map((r) => Number(r.step)), at = picked === null ? of.durations.indexOf(Math.max(...of.durations)) : numbers.indexOf(picked);
+  if (at >= 0) return <WhyStep of={of} target={target} at={at} picked={picked !== null} />;
+  const nearest = numbers.reduce((a, b) => (Math.abs(b - picked!) < Math.abs(a - picked!) ? b : a));
+  return (
+    <div class="pane" role="status">
+      <b>Step {count(picked!)} is not kept.</b>
+      <p class="mid">Kept are {count(numbers[0])} to {count(numbers.at(-1)!)}. <button class="link" onClick={() => put({ step: String(nearest) })}>The nearest, {count(nearest)}</button></p>
+    </div>
+  );
+}
+
+// Above it a step is longer than usual: half as long again as the median.
+const LONG = 1.5;
+
+function WhyStep({ of, target, at, picked }: { of: Steps; target: string; at: number; picked: boolean }) {
+  const { rows, usual } = of, slow = rows[at], t = Number(slow.t), step = Number(slow.step), long = Number(slow.duration_ms) > LONG * usual;
+  const title = long ? `Why step ${count(step)} took longer` : `Step ${count(step)}${picked ? "" : ", the longest kept,"} took about as long as others`;
   const begin = t - Number(slow.duration_ms) / 1000, first = Number(rows[0].t);
   const sql = `SELECT module, stage, sum(self_ms) FILTER (WHERE step = ${step}) AS this_step, sum(self_ms) / count(DISTINCT step) AS mean FROM python.torch_trace\nWHERE module IS NOT NULL AND timestamp BETWEEN ${moment(first)} AND ${moment(Number(rows.at(-1)!.t) + 1)} GROUP BY ALL HAVING this_step IS NOT NULL ORDER BY this_step - mean DESC LIMIT 8`;
   const waits = `SELECT op, group_name, sum(duration_ms) FILTER (WHERE step = ${step}) AS this_step, sum(duration_ms) / count(DISTINCT step) AS mean FROM python.comm_collective\nWHERE timestamp >= ${moment(first)} GROUP BY ALL HAVING this_step IS NOT NULL ORDER BY this_step - mean DESC LIMIT 4`;
@@ -37,10 +52,10 @@ function Why({ of, target, picked }: { of: Steps; target: string; picked: number
   const known = PARTS.reduce((sum, [key]) => sum + Number(slow[key] ?? 0), 0), rests = rows.map((r) => Number(r.duration_ms) - PARTS.reduce((sum, [key]) => sum + Number(r[key] ?? 0), 0));
   return (
     <>
-      <div class="pane"><b>Why step {count(step)} {picked === null ? "was the slowest" : "took its time"}</b><p class="mid">{picked !== null && <button class="link" onClick={() => put({ step: null })}>The slowest instead</button>} {ms(Number(slow.duration_ms))}, {ms(Math.abs(Number(slow.duration_ms) - usual))} {Number(slow.duration_ms) >= usual ? "over" : "under"} the median of {rows.length} steps. <a href={href("flame", { target, all: null, from: "record", a: range_text({ from: first, until: Math.max(first + 0.001, begin) }), b: range_text({ from: begin, until: t }), diff: "1" })}>Its frames against those before</a>.</p></div>
+      <div class="pane"><b>{title}</b><p class="mid">{picked && <button class="link" onClick={() => put({ step: null })}>The longest instead</button>} {ms(Number(slow.duration_ms))}, {ms(Math.abs(Number(slow.duration_ms) - usual))} {Number(slow.duration_ms) >= usual ? "over" : "under"} the median of {rows.length} steps. <a href={href("flame", { target, all: null, from: "record", a: range_text({ from: first, until: Math.max(first + 0.001, begin) }), b: range_text({ from: begin, until: t }), diff: "1" })}>Its frames against those before</a>.</p></div>
       <table><thead><tr><th>Part <a href={href("sql", { q: sql })}>As SQL</a></th><th class="num">This step</th><th class="num">Median</th><th class="num">Differs</th></tr></thead><tbody>
         {PARTS.map(([key, name]) => line(name, Number(slow[key]), median(rows.map((r) => Number(r[key]))), key))}
-        {line("outside of these", Number(slow.duration_ms) - known, median(rests), "rest")}
+        {line("rest of the step", Number(slow.duration_ms) - known, median(rests), "rest")}
         {(modules.data ?? []).filter((r) => Number(r.this_step) > Number(r.mean) * 1.2).slice(0, 4).map((r, i) => line(<span class="mono" title={String(r.module)}>{String(r.module)} <span class="dim">{String(r.stage)}</span></span>, Number(r.this_step), Number(r.mean), `m${i}`))}
         {(comm.data ?? []).slice(0, 3).map((r, i) => line(<span class="mono">{String(r.op)} <span class="dim">group {String(r.group_name)}</span></span>, Number(r.this_step), Number(r.mean), `c${i}`))}
       </tbody></table>
