@@ -126,7 +126,7 @@ def test_it_opens_on_the_process_that_it_was_started_for(job, tmp_path):
 @browser_only
 @pytest.mark.timeout(150)
 def test_now_has_a_line_for_the_job(served, job, tmp_path):
-    found = browse(served, tmp_path, ["open", f"#/now?target={job.pid}"], ["see", "No problem found"],
+    found = browse(served, tmp_path, ["open", f"#/now?target={job.pid}"], ["see", "No problem found in page_job.py"],
                    ["text", "main .verdict"],
                    ["text", "table"], ["text", ".foot code"],
                    ["evaluate", "location.search + document.cookie"], ["press", "j"], ["press", "Enter"],

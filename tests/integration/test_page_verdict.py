@@ -76,11 +76,11 @@ def test_every_view_opens_with_what_diagnose_found(tmp_path):
 @pytest.mark.timeout(200)
 def test_a_finding_comes_and_goes_and_a_healthy_job_has_none(tmp_path):
     with running(tmp_path, "steps.py", STEPS) as job, service(tmp_path / "r") as served:
-        browser = start(served, tmp_path, ["open", f"#/now?target={job.pid}"], ["see", "No problem found"],
+        browser = start(served, tmp_path, ["open", f"#/now?target={job.pid}"], ["see", "No problem found in steps.py"],
                         ["text", "main h1"], ["text", "main .verdict p"], ["count", ".note.odd, tr.odd, .mark.odd"],
                         ["meet", "healthy"],
                         ["find", ".verdict .mark.odd"], ["text", "main h1"], ["meet", "stopped"],
-                        ["see", "No problem found"], ["text", "main h1"])
+                        ["see", "No problem found in steps.py"], ["text", "main h1"])
         try:
             meet(browser, tmp_path, "healthy")
             job.send_signal(signal.SIGSTOP)

@@ -8,7 +8,7 @@ export interface Thread { tid: number; name: string; native_name: string; state:
 export interface Process { pid: number; label: string; command: string; python: string | null; verdict: string | null; notes: string[]; threads: Thread[]; error?: undefined }
 // A process that gave no answer, among those that did.
 export interface Unread { pid: number; label: string; error: string; threads?: undefined }
-export interface NowRow { pid: number; rank: number | string | null; state: string; since: number | null; step: number | null; memory_mb: number | null; function: string | null; file: string | null; line: number | null; verdict: string | null; waits?: string | null; id: string; command: string }
+export interface NowRow { pid: number; rank: number | string | null; state: string; since: number | null; step: number | null; memory_mb: number | null; function: string | null; file: string | null; line: number | null; verdict: string | null; waits?: string | null; worker?: string | null; id: string; command: string }
 export interface Service { version: string; host: string; target: string | null; read_only: boolean }
 export type Row = Record<string, unknown>;
 

@@ -9,7 +9,7 @@ export interface Line extends NowRow { st: State; word: string; culprit: boolean
 // What stands under "step": the program's own number, or how many were seen, and since when.
 export interface Steps { text: string; title: string }
 
-export const name_of = (l: Line) => (l.rank !== null ? `rank ${l.rank}` : `pid ${l.pid}`);
+export const name_of = (l: Line) => l.worker ?? (l.rank !== null ? `rank ${l.rank}` : `pid ${l.pid}`);
 export const one = (l: Line) => ({ target: String(l.pid), all: null });
 
 // What a recording has of GPUs (NVML, from outside): the newest of each process, and how busy they are.
