@@ -257,8 +257,9 @@ static void fill_worker(struct pb_now_line *line, const struct pb_stacks *s, con
         line->seconds = seconds;
 }
 
-/* How long the thread has slept; negative: it runs, or is seen for the first time. Only what the kernel counted is
- * evidence: a thread that is seen at one line again and again may have been through the whole loop meanwhile. */
+/* How long the thread has slept; negative: it runs, or is seen for the first time. Only what the kernel
+ * counted is evidence: a thread that is seen at one line at each look may have been through its whole loop
+ * meanwhile. */
 static double seconds_asleep(const struct pb_stacks *s, const struct pb_shown_thread *t,
                              const struct pb_wait *wait, struct known *k)
 {

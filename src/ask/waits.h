@@ -94,8 +94,8 @@ int pb_waits_circle(struct pb_stacks *s, const struct pb_waits *w, size_t *ret, 
  * that the thread ran on last. */
 double pb_wait_seconds(const struct pb_stacks *s, const struct pb_shown_thread *t);
 
-/* How often the kernel has given a CPU to the thread: it has not run while this stays the same. False: the kernel
- * does not tell. */
+/* How often the kernel has given a CPU to the thread: it has not run while this stays the same. False: the
+ * kernel does not tell. */
 bool pb_wait_slices(pid_t pid, pid_t tid, unsigned long *ret);
 
 /* wait_locks.c: fills in Python locks. */

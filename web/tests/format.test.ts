@@ -16,7 +16,7 @@ test("ranks are ranges, each once", () => {
 
 test("sizes and names", () => {
   assert.deepEqual([0, 999, 2048, 150 * 2 ** 20].map(bytes), ["0 B", "999 B", "2.0 KB", "150 MB"]);
-  assert.equal(job_name("/usr/bin/python3 -u /home/me/train.py --lr 1"), "train.py");
+  assert.equal(job_name("/usr/bin/python3 -u /srv/job/train.py --lr 1"), "train.py");
   assert.equal(job_name("python -m torch.run x"), "torch.run");
   assert.equal(short_file("/opt/lib/python3.12/site-packages/torch/nn.py"), "torch/nn.py");
 });
