@@ -13,7 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-#define CHUNK       256
 #define MOST_STATUS 4096
 
 /* --- reading a rank -------------------------------------------------------------------------------- */
@@ -24,6 +23,7 @@ struct collectives_reading {
     bool gpu;
     int64_t now;
     struct pb_collective_rank *to;
+    size_t before;                   /* groups of the recorder that was read first */
     uint64_t *ids;                   /* of the groups */
     struct pb_flight_entry *entries; /* PB_COLLECTIVE_RECENT of each group, a ring */
     size_t *seen;
@@ -88,29 +88,23 @@ static void take_groups(struct collectives_reading *r, size_t first)
     free(reached);
 }
 
+static void take_entry(void *arg, const struct pb_flight_entry *e)
+{
+    struct collectives_reading *r = arg;
+    struct pb_collective_group *g = e->created && !e->is_p2p ? find_group(r, e, r->before) : NULL;
+    size_t at = g ? (size_t)(g - r->to->groups) : 0;
+
+    if (g)
+        r->entries[at * PB_COLLECTIVE_RECENT + r->seen[at]++ % PB_COLLECTIVE_RECENT] = *e;
+}
+
 static int read_recorder(struct collectives_reading *r)
 {
-    _cleanup_free_ char *buffer = malloc((size_t)CHUNK * PB_FLIGHT_ENTRY_MAX);
-    _cleanup_free_ struct pb_flight_entry *some = malloc(CHUNK * sizeof(*some));
-    size_t before = r->to->ngroups;
-    uint64_t first, from = 0;
-    long n;
-
-    if (!buffer || !some)
-        return -ENOMEM;
-    while ((n = pb_flight_read(&r->flight, &r->head, from, buffer, (size_t)CHUNK * PB_FLIGHT_ENTRY_MAX, some,
-                               CHUNK, &first)) > 0) {
-        for (long i = 0; i < n; i++) {
-            struct pb_collective_group *g =
-                some[i].created && !some[i].is_p2p ? find_group(r, &some[i], before) : NULL;
-            size_t at = g ? (size_t)(g - r->to->groups) : 0;
-            if (g)
-                r->entries[at * PB_COLLECTIVE_RECENT + r->seen[at]++ % PB_COLLECTIVE_RECENT] = some[i];
-        }
-        from = first + (uint64_t)n;
-    }
-    take_groups(r, before);
-    return 0;
+    r->before = r->to->ngroups;
+    int e = pb_recorder_each(&r->flight, &r->head, take_entry, r);
+    if (e == 0)
+        take_groups(r, r->before);
+    return e;
 }
 
 int pb_collectives_take(struct pb_source *source, struct pb_collective_rank *to)

@@ -24,34 +24,20 @@ static void runs_cleanup(struct pb_archive_runs *runs)
 
 /* --- the answering end --- */
 
-static int64_t read_number(const struct pb_run_info *info, enum pb_identity_field field)
-{
-    char text[64], *end;
-
-    pb_run_get(info, pb_identity_name((int)field), text, sizeof(text));
-    long value = text[0] ? strtol(text, &end, 10) : -1;
-    return text[0] && !*end && value >= 0 && value < PB_CLUSTER_RANKS ? value : -1;
-}
-
 static void read_rank(const struct pb_archive_run *run, struct pb_cluster_rank *ret, uint32_t *world)
 {
-    static const struct {
-        const char *name;
-        enum pb_identity_field field;
-    } roles[] = {{"tp", PB_ID_TP_RANK}, {"pp", PB_ID_PP_RANK}, {"dp", PB_ID_DP_RANK}};
     struct pb_run_info info = {.dir_fd = -1};
+    struct pb_identity id = {0};
 
     snprintf(info.about, sizeof(info.about), "%s", run->about);
+    for (int i = 0; i < PB_ID_FIELDS; i++)
+        pb_run_get(&info, pb_identity_name(i), id.value[i], sizeof(id.value[i]));
     *ret = (struct pb_cluster_rank){.rank = run->rank,
-                                    .local = (int32_t)read_number(&info, PB_ID_LOCAL_RANK),
+                                    .local = (int32_t)pb_identity_number(&id, PB_ID_LOCAL_RANK, 1 << 16),
                                     .pid = run->pid > 0 ? run->pid : 1,
                                     .start_time = run->start_time};
-    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
-        int64_t value = read_number(&info, roles[i].field);
-        if (value >= 0)
-            pb_roles_add(&ret->roles, roles[i].name, (uint32_t)value);
-    }
-    int64_t size = read_number(&info, PB_ID_WORLD_SIZE);
+    pb_identity_roles(&id, &ret->roles);
+    int64_t size = pb_identity_number(&id, PB_ID_WORLD_SIZE, PB_CLUSTER_RANKS);
     *world = size > (int64_t)*world ? (uint32_t)size : *world;
 }
 

@@ -43,8 +43,9 @@ static bool has_entry(const char *environment, size_t length, const char *entry)
     return false;
 }
 
-static int64_t number_of(const char *text, int64_t most)
+int64_t pb_identity_number(const struct pb_identity *id, enum pb_identity_field field, int64_t most)
 {
+    const char *text = id->value[field];
     size_t n = strspn(text, "0123456789");
 
     if (n == 0 || n > 9 || text[n])
@@ -53,7 +54,7 @@ static int64_t number_of(const char *text, int64_t most)
     return value <= most ? value : -1;
 }
 
-static void read_roles(const struct pb_identity *id, struct pb_roles *ret)
+void pb_identity_roles(const struct pb_identity *id, struct pb_roles *ret)
 {
     static const struct {
         const char *name;
@@ -61,7 +62,7 @@ static void read_roles(const struct pb_identity *id, struct pb_roles *ret)
     } roles[] = {{"tp", PB_ID_TP_RANK}, {"pp", PB_ID_PP_RANK}, {"dp", PB_ID_DP_RANK}};
 
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
-        int64_t value = number_of(id->value[roles[i].field], PB_CLUSTER_RANKS);
+        int64_t value = pb_identity_number(id, roles[i].field, PB_CLUSTER_RANKS);
         if (value >= 0)
             pb_roles_add(ret, roles[i].name, (uint32_t)value);
     }
@@ -75,13 +76,13 @@ bool pb_member_read(const char *environment, size_t length, const char *match, s
     if (match && match[0] && !has_entry(environment, length, match))
         return false;
     pb_identity_read(environment, length, &id);
-    int64_t rank = number_of(id.value[PB_ID_RANK], PB_CLUSTER_RANKS - 1);
+    int64_t rank = pb_identity_number(&id, PB_ID_RANK, PB_CLUSTER_RANKS - 1);
     if (rank < 0)
         return false;
-    int64_t world = number_of(id.value[PB_ID_WORLD_SIZE], PB_CLUSTER_RANKS);
+    int64_t world = pb_identity_number(&id, PB_ID_WORLD_SIZE, PB_CLUSTER_RANKS);
     *ret = (struct pb_cluster_rank){.rank = (int32_t)rank,
-                                    .local = (int32_t)number_of(id.value[PB_ID_LOCAL_RANK], 1 << 16)};
-    read_roles(&id, &ret->roles);
+                                    .local = (int32_t)pb_identity_number(&id, PB_ID_LOCAL_RANK, 1 << 16)};
+    pb_identity_roles(&id, &ret->roles);
     *ret_world = world > 0 ? (uint32_t)world : 0;
     *ret_launcher = id.launcher;
     return true;

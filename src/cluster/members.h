@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cluster/cluster.h"
+#include "control/identity.h"
 
 struct pb_ask;
 
@@ -19,6 +20,10 @@ int pb_members_read(const struct pb_ask *ask, const char *match, const char *ran
 void pb_members_done(struct pb_node_members *m);
 /* Sets has_torch of the members that have loaded torch. */
 void pb_members_find_torch(const struct pb_ask *ask, struct pb_node_members *m);
+
+/* What a launcher said of a rank: a number of it (-1: none, or more than `most`), and its roles. */
+int64_t pb_identity_number(const struct pb_identity *id, enum pb_identity_field field, int64_t most);
+void pb_identity_roles(const struct pb_identity *id, struct pb_roles *ret);
 
 /* What an environment says of a rank. False: it has none, or another job's. ret_launcher: static. */
 bool pb_member_read(const char *environment, size_t length, const char *match, struct pb_cluster_rank *ret,

@@ -8,6 +8,7 @@
 #include "remote/source.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,5 +59,25 @@ int pb_recorder_find(struct pb_source *source, bool gpu, struct pb_flight *ret, 
     if (r < 0)
         return pb_fail(err, -ENODATA, "this version of %s has no Flight Recorder", name);
     *ret = (struct pb_flight){.fetch = fetch, .of = source, .variable = start + at};
+    return 0;
+}
+
+int pb_recorder_each(const struct pb_flight *f, const struct pb_flight_head *head,
+                     void (*take)(void *arg, const struct pb_flight_entry *e), void *arg)
+{
+    enum { CHUNK = 256 };
+    const size_t size = (size_t)CHUNK * PB_FLIGHT_ENTRY_MAX;
+    _cleanup_free_ char *buffer = malloc(size);
+    _cleanup_free_ struct pb_flight_entry *entries = malloc(CHUNK * sizeof(*entries));
+    uint64_t first, from = 0;
+    long n;
+
+    if (!buffer || !entries)
+        return -ENOMEM;
+    while ((n = pb_flight_read(f, head, from, buffer, size, entries, CHUNK, &first)) > 0) {
+        for (long i = 0; i < n; i++)
+            take(arg, &entries[i]);
+        from = first + (uint64_t)n;
+    }
     return 0;
 }

@@ -16,7 +16,6 @@
 
 #define MB       (1024.0 * 1024.0)
 #define LEAST_NS (10 * PB_NS_PER_MS)
-#define MOST_NS  (3600 * PB_NS_PER_S)
 #define FINE_NS  (10 * PB_NS_PER_MS)
 #define SLOWER   10 /* factor, after FINE_FOR */
 #define FINE_FOR (10 * PB_NS_PER_S)
@@ -57,19 +56,10 @@ static int start(struct pb_arena *arena, const char *settings, char *why, size_t
         .columns = columns,
         .ncolumns = COLUMNS,
     };
-    uint64_t interval = PB_NS_PER_S;
 
-    int r = pb_probe_check(settings, "interval", why, why_size);
-    if (r == 0)
-        r = pb_probe_duration(settings, "interval", LEAST_NS, MOST_NS, &interval, why, why_size);
+    int r = pb_probe_start_rows(arena, &spec, settings, LEAST_NS, &interval_ns, &table, why, why_size);
     if (r < 0)
         return r;
-    r = pb_table_new(arena, &spec, &table);
-    if (r < 0) {
-        snprintf(why, why_size, "its table cannot be made: %s", strerror(-r));
-        return r;
-    }
-    interval_ns = interval;
     due_ns = pb_now_ns();
     return 0;
 }

@@ -11,6 +11,8 @@
 
 struct pb_arena;
 struct pb_settings;
+struct pb_table;
+struct pb_table_spec;
 
 struct pb_probe {
     const char *name;     /* for people; often that of its table */
@@ -65,6 +67,12 @@ int pb_probe_duration(const char *settings, const char *name, uint64_t least_ns,
 /* The same for a size in bytes ("64KB"). */
 int pb_probe_size(const char *settings, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
                   char *why, size_t why_size);
+
+/* The start of a probe that has one table, and one setting, "interval": how often it adds a row (usually a
+ * second). Nothing is set where it fails. */
+int pb_probe_start_rows(struct pb_arena *arena, const struct pb_table_spec *spec, const char *settings,
+                        uint64_t least_ns, uint64_t *ret_interval_ns, struct pb_table **ret_table, char *why,
+                        size_t why_size);
 
 /* -EINVAL with a sentence in why if the settings have a name that is not in known ("a b c"). */
 int pb_probe_check(const char *settings, const char *known, char *why, size_t why_size);

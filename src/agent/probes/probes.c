@@ -3,6 +3,7 @@
 
 #include "agent/core/clock.h"
 #include "control/settings.h"
+#include "table/arena.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -223,44 +224,74 @@ static uint64_t parse_duration(const char *text, size_t length)
     return 0;
 }
 
+/* The text of a setting's last value, and its length; NULL: it is not given. */
+static const char *find_value(const char *settings, const char *name, size_t *ret_length)
+{
+    const char *found = NULL;
+    size_t length, all;
+
+    for (const char *at = settings; (at = next_setting(at, &length, &all)); at += all)
+        if (length == strlen(name) && memcmp(at, name, length) == 0 && length < all) {
+            found = at + length + 1;
+            *ret_length = all - length - 1;
+        }
+    return found;
+}
+
 int pb_probe_duration(const char *settings, const char *name, uint64_t least_ns, uint64_t most_ns,
                       uint64_t *ret, char *why, size_t why_size)
 {
-    size_t length, all;
+    size_t n = 0;
+    const char *value = find_value(settings, name, &n);
+    uint64_t ns = value ? parse_duration(value, n) : least_ns;
 
-    for (const char *at = settings; (at = next_setting(at, &length, &all)); at += all) {
-        if (length != strlen(name) || memcmp(at, name, length) != 0 || length == all)
-            continue;
-        uint64_t ns = parse_duration(at + length + 1, all - length - 1);
-        if (ns < least_ns || ns > most_ns) {
-            snprintf(why, why_size, "%s is a time from %llu ms to %llu s, such as 500ms or 2s, not '%.*s'",
-                     name, (unsigned long long)(least_ns / PB_NS_PER_MS),
-                     (unsigned long long)(most_ns / PB_NS_PER_S),
-                     (int)(all - length - 1 < 40 ? all - length - 1 : 40), at + length + 1);
-            return -EINVAL;
-        }
-        *ret = ns;
+    if (ns < least_ns || ns > most_ns) {
+        snprintf(why, why_size, "%s is a time from %llu ms to %llu s, such as 500ms or 2s, not '%.*s'", name,
+                 (unsigned long long)(least_ns / PB_NS_PER_MS), (unsigned long long)(most_ns / PB_NS_PER_S),
+                 (int)(n < 40 ? n : 40), value);
+        return -EINVAL;
     }
+    if (value)
+        *ret = ns;
     return 0;
 }
 
 int pb_probe_size(const char *settings, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
                   char *why, size_t why_size)
 {
-    size_t length, all;
+    size_t n = 0;
+    const char *value = find_value(settings, name, &n);
+    uint64_t bytes = 0;
     char text[40];
 
-    for (const char *at = settings; (at = next_setting(at, &length, &all)); at += all) {
-        if (length != strlen(name) || memcmp(at, name, length) != 0 || length == all)
-            continue;
-        uint64_t bytes = 0;
-        snprintf(text, sizeof(text), "%.*s", (int)(all - length - 1), at + length + 1);
-        if (pb_parse_size(text, &bytes) < 0 || bytes < least || bytes > most) {
-            snprintf(why, why_size, "%s is a size from %llu KB to %llu MB, such as 512KB, not '%s'", name,
-                     (unsigned long long)(least >> 10), (unsigned long long)(most >> 20), text);
-            return -EINVAL;
-        }
-        *ret = bytes;
+    if (!value)
+        return 0;
+    snprintf(text, sizeof(text), "%.*s", (int)n, value);
+    if (pb_parse_size(text, &bytes) < 0 || bytes < least || bytes > most) {
+        snprintf(why, why_size, "%s is a size from %llu KB to %llu MB, such as 512KB, not '%s'", name,
+                 (unsigned long long)(least >> 10), (unsigned long long)(most >> 20), text);
+        return -EINVAL;
     }
+    *ret = bytes;
+    return 0;
+}
+
+int pb_probe_start_rows(struct pb_arena *arena, const struct pb_table_spec *spec, const char *settings,
+                        uint64_t least_ns, uint64_t *ret_interval_ns, struct pb_table **ret_table, char *why,
+                        size_t why_size)
+{
+    uint64_t interval = PB_NS_PER_S;
+
+    int r = pb_probe_check(settings, "interval", why, why_size);
+    if (r == 0)
+        r = pb_probe_duration(settings, "interval", least_ns, 3600 * PB_NS_PER_S, &interval, why, why_size);
+    if (r < 0)
+        return r;
+    r = pb_table_new(arena, spec, ret_table);
+    if (r < 0) {
+        snprintf(why, why_size, "its table cannot be made: %s", strerror(-r));
+        return r;
+    }
+    *ret_interval_ns = interval;
     return 0;
 }

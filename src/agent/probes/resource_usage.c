@@ -26,7 +26,6 @@
 #include <unistd.h>
 
 #define LEAST_NS (100 * PB_NS_PER_MS)
-#define MOST_NS  (3600 * PB_NS_PER_S)
 #define REST     4000
 #define AT_MOST  1024 /* descriptors, and threads, that one look goes through */
 
@@ -46,20 +45,11 @@ static int start(struct pb_arena *arena, const char *settings, char *why, size_t
         .columns = columns,
         .ncolumns = COLUMNS,
     };
-    uint64_t interval = PB_NS_PER_S;
 
-    int r = pb_probe_check(settings, "interval", why, why_size);
-    if (r == 0)
-        r = pb_probe_duration(settings, "interval", LEAST_NS, MOST_NS, &interval, why, why_size);
+    int r = pb_probe_start_rows(arena, &spec, settings, LEAST_NS, &interval_ns, &table, why, why_size);
     if (r < 0)
         return r;
-    r = pb_table_new(arena, &spec, &table);
-    if (r < 0) {
-        snprintf(why, why_size, "its table cannot be made: %s", strerror(-r));
-        return r;
-    }
     pb_control_group_find(&group);
-    interval_ns = interval;
     due_ns = pb_now_ns();
     return 0;
 }

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define MOST_GROUPS 4096
-#define CHUNK       256
 
 #define FR_ID(id, ...) FR_##id,
 enum { PB_TABLE_TORCH_NCCL_FLIGHT_RECORD(PB_NOTHING, FR_ID) FR_COLUMNS };
@@ -29,6 +28,12 @@ struct flight_reading {
     struct pb_flight_group *groups;
     size_t ngroups;
     bool gpu;
+};
+
+/* Rows of a recorder on their way into a table. */
+struct adding_entries {
+    struct pb_table *t;
+    const struct flight_reading *r;
 };
 
 static void put_text(struct pb_row *row, unsigned column, const char *text)
@@ -45,12 +50,13 @@ static const struct pb_flight_group *find_group(const struct flight_reading *r, 
     return NULL;
 }
 
-static void add_entry(struct pb_table *t, const struct flight_reading *r, const struct pb_flight_entry *e)
+static void add_entry(void *arg, const struct pb_flight_entry *e)
 {
+    const struct flight_reading *r = ((struct adding_entries *)arg)->r;
     char text[4096];
     struct pb_row row;
 
-    if (!e->created || pb_row_begin(t, &row) < 0)
+    if (!e->created || pb_row_begin(((struct adding_entries *)arg)->t, &row) < 0)
         return;
     pb_live_set_time(&row, FR_TIMESTAMP, e->created);
     pb_set_i64(&row, FR_RECORD_ID, (int64_t)e->id);
@@ -89,24 +95,6 @@ static void add_entry(struct pb_table *t, const struct flight_reading *r, const 
     pb_row_commit(&row);
 }
 
-static int add_entries(struct pb_table *t, const struct flight_reading *r)
-{
-    _cleanup_free_ char *buffer = malloc((size_t)CHUNK * PB_FLIGHT_ENTRY_MAX);
-    _cleanup_free_ struct pb_flight_entry *entries = malloc(CHUNK * sizeof(*entries));
-    uint64_t first, from = 0;
-    long n;
-
-    if (!buffer || !entries)
-        return -ENOMEM;
-    while ((n = pb_flight_read(&r->flight, &r->head, from, buffer, (size_t)CHUNK * PB_FLIGHT_ENTRY_MAX,
-                               entries, CHUNK, &first)) > 0) {
-        for (long i = 0; i < n; i++)
-            add_entry(t, r, &entries[i]);
-        from = first + (uint64_t)n;
-    }
-    return 0;
-}
-
 struct named_flight {
     uint64_t id;
     char name[128], description[128];
@@ -133,6 +121,11 @@ static void find_name(const struct flight_reading *r, uint64_t id, struct named_
             }
         from = first + (uint64_t)n;
     }
+}
+
+static int add_entries(struct pb_table *t, const struct flight_reading *r)
+{
+    return pb_recorder_each(&r->flight, &r->head, add_entry, &(struct adding_entries){t, r});
 }
 
 static int add_groups(struct pb_table *t, const struct flight_reading *r)

@@ -8,10 +8,10 @@
 #include "engine/shared/text.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/catalog.h"
-#include "engine/worker/duck.h"
 #include "engine/worker/pool.h"
 #include "engine/worker/sandbox.h"
 #include "engine/worker/scan.h"
+#include "engine/writer/writer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,8 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Address space, most of it never used. */
-static const uint64_t MOST_SPACE = 8ull << 30;
 static const int64_t DAY_NS = 86400 * INT64_C(1000000000);
 
 struct day {
@@ -47,22 +45,7 @@ struct batch {
     int files[PB_ARCHIVE_PARTS]; /* one per day, to write to */
 };
 
-static duckdb_database db;
-static duckdb_connection connection;
-
-static int run_sql(const char *sql, struct pb_err *err)
-{
-    duckdb_result result = {0};
-
-    int r = duck.query(connection, sql, &result) == DuckDBSuccess ? 0 : -EIO;
-    const char *why = r < 0 ? duck.result_error(&result) : NULL;
-    if (r < 0 && why && strstr(why, "No space left"))
-        r = pb_fail(err, -ENOSPC, "the disk is full");
-    else if (r < 0)
-        pb_fail(err, r, "%.300s", why ? why : "DuckDB failed");
-    duck.destroy_result(&result);
-    return r;
-}
+static struct pb_writer writer; /* the only one in this process */
 
 /* --- reading segments --- */
 
@@ -237,7 +220,7 @@ static int write_day(struct batch *b, unsigned day, struct pb_err *err)
     put_day(out, b, day);
     fprintf(out, ") TO '" PB_SANDBOX_FILE "%d' (FORMAT parquet, COMPRESSION %s, USE_TMP_FILE false)",
             b->files[day], b->compression);
-    return fclose(out) == 0 ? run_sql(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
+    return fclose(out) == 0 ? pb_writer_run(&writer, sql, err) : pb_fail(err, -ENOMEM, "out of memory");
 }
 
 /* --- requests --- */
@@ -408,7 +391,7 @@ static int merge_files(struct pb_wire *in, struct pb_err *err)
             "], hive_partitioning = false)) TO '" PB_SANDBOX_FILE
             "%d' (FORMAT parquet, COMPRESSION %.*s, USE_TMP_FILE false)",
             in->fds[0], (int)length, compression);
-    return fclose(out) == 0 ? run_sql(sql, err) : pb_fail(err, -ENOMEM, "out of memory");
+    return fclose(out) == 0 ? pb_writer_run(&writer, sql, err) : pb_fail(err, -ENOMEM, "out of memory");
 }
 
 static int answer_merge(int socket, struct pb_wire *in, struct pb_wire *out)
@@ -450,24 +433,10 @@ static int answer_request(int socket, struct pb_wire *in, struct pb_wire *out)
 
 static int open_database(struct pb_err *err)
 {
-    static const char *const words[] = {"SET TimeZone = 'UTC'", "SET threads = 1", "SET temp_directory = ''",
-                                        "SET memory_limit = '1GiB'"};
-    char *why = NULL;
+    int r = pb_writer_open(&writer, 1ull << 30, err);
 
-    int r = pb_duck_load(err);
-    /* An arena is hostile input: the process that reads it is in the sandbox, and gets its files as
-     * descriptors. */
-    if (r == 0)
-        r = pb_sandbox_bound_memory(MOST_SPACE, err);
-    if (r == 0)
-        r = pb_sandbox_enter_writer(err);
-    if (r == 0 && (duck.open_ext(":memory:", &db, NULL, &why) != DuckDBSuccess ||
-                   duck.connect(db, &connection) != DuckDBSuccess))
-        r = pb_fail(err, -EIO, "DuckDB did not open: %s", why ? why : "no reason given");
-    if (r == 0 && pb_scan_register(connection) < 0)
+    if (r == 0 && pb_scan_register(writer.connection) < 0)
         r = pb_fail(err, -EIO, "DuckDB did not take our functions");
-    for (size_t i = 0; r == 0 && i < sizeof(words) / sizeof(words[0]); i++)
-        r = run_sql(words[i], err);
     return r;
 }
 

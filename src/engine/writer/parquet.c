@@ -6,8 +6,8 @@
 #include "base/limits.h"
 #include "engine/shared/type_name.h"
 #include "engine/shared/wire.h"
-#include "engine/worker/duck.h"
 #include "engine/worker/sandbox.h"
+#include "engine/writer/writer.h"
 #include "table/reader.h"
 
 #include <errno.h>
@@ -20,12 +20,9 @@
 enum { VECTOR = 2048 };
 /* DuckDB's own memory; it holds one group of rows at a time. */
 static const uint64_t MOST_MEMORY = 1ull << 30, LEAST_MEMORY = 256ull << 20;
-/* Address space, most of it never used. */
-static const uint64_t MOST_SPACE = 8ull << 30;
 
 struct parquet_writer {
-    duckdb_database db;
-    duckdb_connection connection;
+    struct pb_writer duckdb;
     struct pb_wire in;
     int socket;
     int file; /* the output, open: its path may be removed or replaced meanwhile */
@@ -38,17 +35,6 @@ struct parquet_writer {
 
 /* The only one in this process; DuckDB's callbacks use it. */
 static struct parquet_writer writer = {.socket = -1, .file = -1};
-
-static int run_sql(struct parquet_writer *w, const char *sql, struct pb_err *err)
-{
-    duckdb_result result = {0};
-
-    int r = duck.query(w->connection, sql, &result) == DuckDBSuccess ? 0 : -EIO;
-    if (r < 0)
-        pb_fail(err, r, "%s", duck.result_error(&result) ? duck.result_error(&result) : "DuckDB failed");
-    duck.destroy_result(&result);
-    return r;
-}
 
 static void put_quoted(FILE *out, const char *text, size_t length, char quote)
 {
@@ -197,7 +183,7 @@ static int register_rows(struct parquet_writer *w)
     duck.table_function_set_bind(f, bind_rows);
     duck.table_function_set_init(f, init_rows);
     duck.table_function_set_function(f, give_rows);
-    duckdb_state state = duck.register_table_function(w->connection, f);
+    duckdb_state state = duck.register_table_function(w->duckdb.connection, f);
     duck.destroy_table_function(&f);
     return state == DuckDBSuccess ? 0 : -EIO;
 }
@@ -221,7 +207,7 @@ static int write_all(struct parquet_writer *w, struct pb_err *err)
     if (fclose(copy) != 0 && r == 0)
         r = pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0)
-        r = run_sql(w, sql, err);
+        r = pb_writer_run(&w->duckdb, sql, err);
     /* Our own reason is the better message. */
     if (w->failed)
         r = pb_fail(err, w->failed, "%s", w->err.text);
@@ -231,25 +217,12 @@ static int write_all(struct parquet_writer *w, struct pb_err *err)
 static int open_database(struct parquet_writer *w, struct pb_err *err)
 {
     struct pb_limits limits;
-    char *why = NULL, sql[80];
 
     pb_limits_read(&limits);
     pb_limits_volunteer();
     uint64_t memory = limits.memory / 4;
     memory = memory > MOST_MEMORY ? MOST_MEMORY : memory < LEAST_MEMORY ? LEAST_MEMORY : memory;
-    int r = pb_duck_load(err);
-    /* The rows come from a worker and are untrusted: this process can open no other file. */
-    if (r == 0)
-        r = pb_sandbox_bound_memory(MOST_SPACE, err);
-    if (r == 0)
-        r = pb_sandbox_enter_writer(err);
-    if (r == 0 && (duck.open_ext(":memory:", &w->db, NULL, &why) != DuckDBSuccess ||
-                   duck.connect(w->db, &w->connection) != DuckDBSuccess))
-        r = pb_fail(err, -EIO, "DuckDB did not open: %s", why ? why : "no reason given");
-    snprintf(sql, sizeof(sql), "SET memory_limit = '%lluMiB'", (unsigned long long)(memory >> 20));
-    const char *const words[] = {"SET TimeZone = 'UTC'", "SET threads = 1", "SET temp_directory = ''", sql};
-    for (size_t i = 0; r == 0 && i < sizeof(words) / sizeof(words[0]); i++)
-        r = run_sql(w, words[i], err);
+    int r = pb_writer_open(&w->duckdb, memory, err);
     if (r == 0 && register_rows(w) < 0)
         r = pb_fail(err, -EIO, "DuckDB did not take our functions");
     return r;
