@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/null.h"
 #include "base/retry.h"
+#include "table/system_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +18,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
 
 enum {
     PARALLEL = 64,     /* children at a time */

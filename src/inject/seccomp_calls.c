@@ -3,36 +3,13 @@
  * where filters look at them. Not here: process_vm_readv, which the agent leaves alone where there is a
  * filter (agent/core/own_memory.c). */
 #include "inject/seccomp.h"
+#include "table/system_calls.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-
-#ifndef SYS_clone3
-#define SYS_clone3 435
-#endif
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-#ifndef SYS_mlock2
-#ifdef __x86_64__
-#define SYS_mlock2 325
-#else
-#define SYS_mlock2 284
-#endif
-#endif
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_rseq
-#ifdef __x86_64__
-#define SYS_rseq 334
-#else
-#define SYS_rseq 293
-#endif
-#endif
 
 #define THREAD_FLAGS                                                                                         \
     (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |       \

@@ -10,10 +10,7 @@
 #elif defined(__aarch64__)
 #include "inject/arch/stub_aarch64.h"
 #endif
-
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
+#include "table/system_calls.h"
 
 #define HERE   __attribute__((section("pb_stub_code"), used, noinline)) static
 #define INLINE static inline __attribute__((always_inline))

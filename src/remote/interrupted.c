@@ -5,6 +5,7 @@
 
 #include "base/plain_text.h"
 #include "remote/transfer.h"
+#include "table/system_calls.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -26,20 +27,6 @@ enum {
     RING_EXT_ARG = 1u << 3, /* IORING_ENTER_*: the fifth argument is a struct that may have a timeout */
     RING_ABS_TIMER = 1u << 5,
 };
-
-#ifndef SYS_epoll_pwait2
-#define SYS_epoll_pwait2 441
-#endif
-#ifndef SYS_io_pgetevents
-#ifdef __x86_64__
-#define SYS_io_pgetevents 333
-#else
-#define SYS_io_pgetevents 292
-#endif
-#endif
-#ifndef SYS_io_uring_enter
-#define SYS_io_uring_enter 426
-#endif
 
 /* Calls that a stop ends with EINTR before they have done anything: a second try has the same effect. The
  * kernel itself restarts calls on a socket without a timeout, so those with one may be restarted too. read,

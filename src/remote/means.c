@@ -15,10 +15,8 @@
 #include "base/cleanup.h"
 #include "base/procfs.h"
 #include "remote/bpf.h"
+#include "table/system_calls.h"
 
-#ifndef SYS_openat2
-#define SYS_openat2 437
-#endif
 #define CAP_BIT_SYS_ADMIN 21
 #define CAP_BIT_PERFMON   38
 #define CAP_BIT_BPF       39

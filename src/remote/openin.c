@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "remote/rights.h"
+#include "table/system_calls.h"
 
 /* Not in the kernel headers of every build machine. */
 #ifndef CONFIGFS_MAGIC
@@ -33,10 +34,6 @@
 #endif
 #ifndef XENFS_SUPER_MAGIC
 #define XENFS_SUPER_MAGIC 0xabba1974
-#endif
-
-#ifndef SYS_openat2
-#define SYS_openat2 437
 #endif
 
 /* File systems whose files are made by the kernel as they are read: what they show is the reader's, reading

@@ -16,17 +16,7 @@
 
 #include "base/plain_text.h"
 #include "remote/interrupted.h"
-
-#ifndef SYS_io_uring_enter
-#define SYS_io_uring_enter 426
-#endif
-#ifndef SYS_io_pgetevents
-#ifdef __x86_64__
-#define SYS_io_pgetevents 333
-#else
-#define SYS_io_pgetevents 292
-#endif
-#endif
+#include "table/system_calls.h"
 
 enum {
     COUNT_MAX = 0x7ffff000, /* more is never moved by one call: a count that is no stop's doing */

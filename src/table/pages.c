@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #endif
 #include "table/pages.h"
+#include "table/system_calls.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -10,13 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef SYS_mlock2
-#ifdef __x86_64__
-#define SYS_mlock2 325
-#else
-#define SYS_mlock2 284
-#endif
-#endif
 #ifndef MLOCK_ONFAULT
 #define MLOCK_ONFAULT 1
 #endif

@@ -35,6 +35,7 @@ ONCE = {
     "json": (r'\\"[\w$]+\\" ?:|putc(?:har)?\(\'[{}]\'|fputs?\("[{}]+\\?"', None,
              {"src/cli/commands/cmd_debug.c", "src/engine/worker/plan_split.c", "src/engine/worker/plan_tree.c",
               "src/engine/worker/prepare.c", "src/engine/worker/statement.c"}),
+    "system calls": (r"#ifndef SYS_", "src/table/system_calls.h", set()),
     # host_port.c looks for the first colon. These read http://HOST:PORT/PID?token=, and the port of a header Host.
     "port": (r"(?:str|mem)rchr\([^;]*':'", None, {"src/cli/remote.c", "src/serve/gate.c"}),
 }

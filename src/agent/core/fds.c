@@ -2,6 +2,7 @@
 #include "agent/core/fds.h"
 
 #include "control/listing.h"
+#include "table/system_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +16,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
 #define UNSHARE_RANGE 2u /* CLOSE_RANGE_UNSHARE */
 
 #define KEPT        56 /* 24 clients, 12 plain channels, and the agent's own descriptors */

@@ -6,6 +6,7 @@
 #include "control/rundir.h"
 #include "control/settings.h"
 #include "table/arena.h"
+#include "table/system_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,9 +21,6 @@
 
 #define BACKLOG       16
 #define PIDFD_THREADS O_EXCL /* PIDFD_THREAD: Linux 6.9 */
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 
 static uint64_t max_memory_of(const struct pb_run_options *options)
 {

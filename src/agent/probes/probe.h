@@ -59,17 +59,13 @@ extern const struct pb_probe pb_probe_memory_usage, pb_probe_resource_usage, pb_
  * thread; does not wait. */
 void pb_memory_usage_block(int by);
 
-/* Reads setting `name` as a duration ("500ms", "2s", "1m") within bounds. 0: found, or missing and *ret
- * unchanged; -EINVAL with a sentence in why. */
-int pb_probe_duration(const char *settings, const char *name, uint64_t least_ns, uint64_t most_ns,
-                      uint64_t *ret, char *why, size_t why_size);
-
-/* The same for a size in bytes ("64KB"). */
+/* Reads setting `name` as a size in bytes ("64KB") within bounds. 0: found, or missing and *ret unchanged;
+ * -EINVAL with a sentence in why. */
 int pb_probe_size(const char *settings, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
                   char *why, size_t why_size);
 
-/* The start of a probe that has one table, and one setting, "interval": how often it adds a row (usually a
- * second). Nothing is set where it fails. */
+/* The start of a probe that has one table, and one setting, "interval": how often it adds a row ("500ms",
+ * "2s", "1m"; usually a second). Nothing is set where it fails. */
 int pb_probe_start_rows(struct pb_arena *arena, const struct pb_table_spec *spec, const char *settings,
                         uint64_t least_ns, uint64_t *ret_interval_ns, struct pb_table **ret_table, char *why,
                         size_t why_size);

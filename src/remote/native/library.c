@@ -17,10 +17,7 @@
 
 #include "base/process.h"
 #include "remote/native/library_child.h"
-
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
+#include "table/system_calls.h"
 
 enum {
     NAME_MS = 1000,   /* most of it for loading the library from a cold disk */
