@@ -65,8 +65,8 @@ const struct pb_option pb_common_options[] = {
      "machine that runs `probing serve` (without PID: the process of that service, or the only one there); "
      "cluster or cluster:NAME: all ranks of a job (probing cluster)"},
     {0, "all", NULL,
-     "every process that TARGET matches, or the workers below it; the rank leads each line; without TARGET "
-     "(query, now) every process that is probed"},
+     "every process that TARGET matches, or all workers of a launcher; the rank leads each line; without "
+     "TARGET (query, now) every probed process"},
     {0, "format", PB_CHOICE("FORMAT", PB_FORMATS), "rows as table, json, csv or tsv"},
     {0, "json", NULL, "the same as --format json"},
     {0, "timeout", PB_TIME(.usual = 10000), "give up after this long: 30, 500ms, 2m (default 10s; 0: never)"},

@@ -432,24 +432,20 @@ static const struct pb_option options[] = {
      "remove files whose rows are older (default: probing.retention_days; 0: never)"},
     {0, "max-size", PB_SIZE(), "remove the oldest files beyond this size, such as 20GB"},
     {0, "prune", NULL,
-     "--retention and --max-size are about every run in the archive, not this process alone"},
+     "apply --retention and --max-size to every run in the archive, not only to this process"},
     {0},
 };
 
 const struct pb_command pb_cmd_archive = {
     .name = "archive",
-    .summary = "keep what a process records, as Parquet files",
+    .summary = "keep what a process records as Parquet files",
     .synopsis = "[--to DIR] [--once | --background]",
-    .text = "Tables are bounded: newer rows take the place of older ones. This moves rows out in time, to\n"
-            "DIR/TABLE/job=/node=/rank=/date=/*.parquet, which DuckDB, Spark and pyarrow read as they are. "
-            "query and\n"
-            "export see archived and live rows as one table, also after the process and what it left are "
-            "gone. What\n"
-            "`record` writes of it is archived too. Of a process that has ended: what it left. A file is "
-            "there whole\n"
-            "or not at all; killed at any moment, the next archive goes on without loss and without doubles. "
-            "Files\n"
-            "that are not its own are never touched.",
+    .text = "Tables are bounded: new rows replace the oldest. archive moves rows to Parquet files "
+            "before that, as DIR/TABLE/job=/node=/rank=/date=/*.parquet, which DuckDB, Spark and "
+            "pyarrow can read. query and export see archived and live rows as one table, even when "
+            "the process and its run directory are gone. Rows of `record` are archived too.\n\n"
+            "A file is there whole or not at all. If archive is killed, the next one continues "
+            "without losing or doubling a row. It never touches files of others.",
     .example = "probing -t 4711 archive --background\n"
                "probing -t 4711 archive --once --to /data/archive\n"
                "probing -t 4711 archive --once --prune --max-size 20GB --retention 30\n"

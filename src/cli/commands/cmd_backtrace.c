@@ -26,12 +26,12 @@ static const struct pb_option options[] = {
     {0, "merge", NULL, "equal stacks once, the rarest first; with --all over all processes of a job"},
     {0, "no-lines", NULL, "with --merge: stacks are equal also where their line numbers are not"},
     {0, "tasks", NULL, "the asyncio tasks of all threads as a tree: a task awaits those below it"},
-    {'w', "watch", NULL, "again and again, until Ctrl-C"},
+    {'w', "watch", NULL, "repeat until Ctrl-C"},
     {0, "count", PB_COUNT("N", .least = 1, .usual = 1),
      "repeat N times; after the first only threads that changed, are new or have ended"},
-    {0, "interval", PB_TIME(.usual = 1000), "between two of them (default 1s)"},
+    {0, "interval", PB_TIME(.usual = 1000), "time between two rounds (default 1s)"},
     {0, "no-stop", NULL,
-     "never stop a thread, not for microseconds; one that runs is then shown without stack"},
+     "never stop a thread, not even for microseconds; a running thread is shown without a stack"},
     {0, "source", PB_TEXT("FILE"), "instead of the stacks, the text of a source file that a frame names"},
     {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
     {0},
@@ -367,19 +367,16 @@ const struct pb_command pb_cmd_backtrace = {
     .alias = "dump",
     .summary = "what every thread is doing now: Python stacks, read from outside",
     .synopsis = "",
-    .text =
-        "Works on any process, also one that hangs, is stopped (SIGSTOP), holds the GIL for ever, or "
-        "runs in a\n"
-        "container; nothing is loaded into it. The thread that holds the GIL comes first, then those "
-        "that run; the\n"
-        "innermost frame is at the top. Where it can be known, a line on top says what the process waits "
-        "for;\nwhere it has waited for five seconds, another one says what is wrong, as `diagnose` does.\n"
-        "A thread that sleeps is read as it sleeps; one that runs is stopped for some ten microseconds, "
-        "since a\n"
-        "stack read from a running thread never was (--no-stop forbids that). CPython 3.4 to 3.15.\n"
-        "With --native the frames of C, C++ and other libraries stand where they were called: function "
-        "[module] (file:line).\n"
-        "A process without Python shows its native stacks without being asked.",
+    .text = "Works on any process: one that hangs, is stopped (SIGSTOP), holds the GIL for ever, "
+            "or runs in a container. Nothing is loaded into it. The thread that holds the GIL "
+            "comes first, then running threads, then waiting ones; the innermost frame is at the "
+            "top. If the cause of a wait can be known, a line on top names it. After five seconds "
+            "of waiting, another line says what is wrong, in the words of `diagnose`.\n\n"
+            "A sleeping thread is read as it sleeps. A running one is stopped for some ten "
+            "microseconds, since a stack read from a running thread may never have existed; "
+            "--no-stop forbids that. CPython 3.4 to 3.15.\n\n"
+            "--native shows the frames of C and C++ where they were called: function [module] "
+            "(file:line). A process without Python shows them by default.",
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,

@@ -113,27 +113,26 @@ static const struct pb_option options[] = {
     {0, "on-change", PB_TEXT("VAR@FUNCTION"),
      "where this variable of a function changes, instead of a place"},
     {0, "listen", PB_TEXT("ADDR"), "where clients are served (default 127.0.0.1 and a free port)"},
-    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
+    {0, "token", PB_TEXT("TOKEN"), "token that a client must send first; \"-\": read it from stdin"},
     {0, "limit", PB_TIME(.least = 1, .usual = 600000),
      "without a client, remove the breakpoint and resume after this time (default 10m)"},
     {0, "duration", PB_TIME(.least = 1),
      "end by itself after this long (default: until --stop; before Python 3.12 1m)"},
     {0, "as", PB_TEXT("NAME"), "a name, for --stop"},
     {0, "no-listen", NULL, "no address for clients: `continue` and --stop resume the thread"},
-    {0, "stop", NULL, "take away these breakpoints (FILE:LINE, the number or the name), or all"},
+    {0, "stop", NULL, "remove these breakpoints (FILE:LINE, the number or the name), or all"},
     {0},
 };
 
 const struct pb_command pb_cmd_break = {
     .name = "break",
-    .summary = "stop, or record a text, at a line or where a variable changes",
+    .summary = "stop or log at a line, or when a variable changes",
     .synopsis = "[FILE:LINE [if CONDITION]]",
-    .text =
-        "A thread that comes to the line is held, and a client that connects with nc to the address gets a\n"
-        "prompt in its frame, as with pause; it may connect before the hit. continue goes on to the next.\n"
-        "With --log the program goes on. Hits are rows of python.break_hits. A file that is not loaded yet\n"
-        "is waited for. From Python 3.12 on only that function is slower, by its line. Without a place it\n"
-        "lists the breakpoints.",
+    .text = "A thread that reaches the line is held. A client that connects with nc to the printed "
+            "address gets a prompt in its frame, as with pause; it may connect before the hit. "
+            "continue runs to the next hit. With --log the program is not held.\n\n"
+            "Hits are rows of python.break_hits. The file may be loaded later. From Python 3.12 on "
+            "only that function is slower, by its line. Without a place, lists the breakpoints.",
     .example = "probing -t 4711 break train.py:42 if \"loss > 10\"\n"
                "probing -t 4711 break train.py:42 --log \"step={step} loss={loss:.3f}\"\n"
                "probing -t 4711 break --on-change lr@train",

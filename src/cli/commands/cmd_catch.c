@@ -24,22 +24,23 @@ static const struct pb_option options[] = {
     {0, "no-prompt", NULL, "keep the scene and let the program die at once"},
     {0, "limit", PB_TIME(.least = 1, .usual = PB_CATCH_LIMIT_MS),
      "resume the thread after this time without client input (default 10m)"},
-    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
+    {0, "token", PB_TEXT("TOKEN"), "token that a client must send first; \"-\": read it from stdin"},
     {0, "stop", NULL, "stop: restore hooks and handlers"},
     {0},
 };
 
 const struct pb_command pb_cmd_catch = {
     .name = "catch",
-    .summary = "keep the scene of a crash, and debug it post mortem",
+    .summary = "keep all frames of a crash, and debug it afterwards",
     .synopsis = "[ADDR]",
-    .text =
-        "An uncaught exception in any thread, and SIGSEGV, SIGBUS, SIGFPE and SIGABRT, leave rows in\n"
-        "python.exceptions and python.crash_frames: the stacks of all threads with their locals. They\n"
-        "can be asked after the process has died. After a Python error the thread is held, and a client\n"
-        "that connects with nc to the address (as for listen) gets a prompt in the frame that failed. What\n"
-        "the program does in such a case (sys.excepthook, faulthandler, handlers of its own) is done\n"
-        "as well. A process of probing stays outside and reads the stacks at a fatal signal.",
+    .text = "An uncaught exception in any thread, SIGSEGV, SIGBUS, SIGFPE and SIGABRT become rows "
+            "of python.exceptions and python.crash_frames: the stacks of all threads with their "
+            "locals. You can query them after the process has died.\n\n"
+            "After a Python exception the thread is held, and a client that connects with nc to "
+            "the printed address gets a prompt in the frame that failed. ADDR is as for listen. "
+            "The program's own handling (sys.excepthook, faulthandler, signal handlers) still "
+            "happens. A process of ours waits outside, and reads the stacks when a fatal signal "
+            "comes.",
     .example = "probing -t 4711 catch\nprobing -t 4711 query \"SELECT * FROM python.exceptions\"",
     .options = options,
     .max_args = 1,

@@ -444,21 +444,20 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_cluster = {
     .name = "cluster",
-    .summary = "a job on many nodes as one target: find, inspect and save it for -t cluster",
+    .summary = "a job on many nodes as one target: attach once, then ask with -t cluster",
     .synopsis = "attach | list | show | refresh | detach [NAME] | query --archive DIR SQL",
-    .text =
-        "attach finds the nodes of a job, asks each which ranks it has, and keeps that; -t cluster (or\n"
-        "-t cluster:NAME) is then all of them, --ranks and --nodes some. Nothing is started on the nodes "
-        "but,\n"
-        "for as long as a question takes, this program, by the launcher's own way and with your own rights;\n"
-        "or services answer (--services). --serve starts a service on each node, one for a user and node, "
-        "and\n"
-        "asks through it; where that cannot be, the launcher stays the way. refresh looks again, after a "
-        "restart\n"
-        "or a requeue; detach forgets, and ends the services that --serve started and no others.\n"
-        "query runs SQL over what the ranks of a job have archived, in one folder or one for each node.\n"
-        "Where not all nodes answer in time the others' answers are shown, the missing are named on stderr,\n"
-        "and the exit status is 3.",
+    .text = "attach finds the nodes of a job, asks each for its ranks, and stores the list. From "
+            "then on -t cluster (or -t cluster:NAME) is all of them; --ranks and --nodes select "
+            "some.\n\n"
+            "Nothing stays on the nodes: for each question the launcher (srun, ssh, kubectl, Ray) "
+            "runs this program there, with your rights. With --serve, attach starts a service on "
+            "each node and asks through it; if that fails on a node, the launcher is used. "
+            "--services uses services that run already.\n\n"
+            "refresh finds the ranks again, after a restart or a requeue. detach forgets the job, "
+            "and ends only services that --serve started. query runs SQL over the archives of all "
+            "ranks, in one folder or one for each node.\n\n"
+            "If a node does not answer in time, the answers of the others are shown, stderr names "
+            "it, and the exit status is 3.",
     .example = "probing cluster attach --slurm 4711\n"
                "probing cluster attach big --hosts hosts.txt --roles tp=4,pp=2,dp=*\n"
                "probing -t cluster backtrace --merge\n"

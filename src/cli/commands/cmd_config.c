@@ -254,13 +254,12 @@ const struct pb_command pb_cmd_config = {
     .name = "config",
     .summary = "show or change settings",
     .synopsis = "[NAME | NAME=VALUE]...",
-    .text = "With values: sets them in the running process (the agent is injected if needed); they hold at "
-            "once and "
-            "until it\nends. Without: shows every setting, its default, where its value came from (default, "
-            "environment, command) and\nwhat it does; of a process that has ended, as it left them; without "
-            "a target, "
-            "what this environment says.\nEach is also a variable: PROBING_SAMPLE_RATE=0.05 is "
-            "probing.sample_rate.",
+    .text = "With values, sets them in the running process, all or none; the agent is injected if "
+            "needed. They hold until the process ends.\n\n"
+            "Without values, shows each setting with its default, where its value comes from "
+            "(default, environment, command) and what it does. For a process that has ended, shows "
+            "its last values; without a target, those of your environment. Each setting is a "
+            "variable too: PROBING_SAMPLE_RATE=0.05 sets probing.sample_rate.",
     .example = "probing config\nprobing -t 4711 config\nprobing -t 4711 config probing.max_memory=1GB "
                "probing.sample_rate=0.05",
     .max_args = 16,

@@ -14,7 +14,7 @@ static const struct pb_option options[] = {
     {0, "merge", NULL, "equal stacks once, the rarest first"},
     {0, "force", NULL, "take the nearest known layout for an unknown version of CPython"},
     {0, "root", PB_TEXT("DIR"),
-     "where its files are, of a process from a container or another machine (default /)"},
+     "the file system of the process, if it ran in a container or on another machine (default /)"},
     {0},
 };
 
@@ -38,15 +38,12 @@ const struct pb_command pb_cmd_core = {
     .name = "core",
     .summary = "the stacks of a process that died, from its core file",
     .synopsis = "FILE [backtrace]",
-    .text =
-        "Python stacks with lines and locals, which thread held the GIL, native frames, and what it died of, "
-        "from a "
-        "core of the\n"
-        "kernel or of gdb (gcore PID). Nothing runs, and no Python or debugger is needed. Code and constants "
-        "are not in\n"
-        "most cores: they are read from the files that were mapped, if those are still the same (by build "
-        "id, else size).\n"
-        "For a core from a container, --root names its file system. A packed core is to be unpacked first.",
+    .text = "Shows Python stacks with lines and locals, the thread that held the GIL, native "
+            "frames, and the cause of death. Reads cores of the kernel and of gdb (gcore PID). "
+            "Nothing is executed, and neither Python nor a debugger is needed.\n\n"
+            "Most cores leave out code and constants. These are read from the mapped files, if "
+            "they are unchanged (by build id, else by size). For a core from a container, --root "
+            "names its file system. Unpack a compressed core first.",
     .example = "probing core /tmp/core.4711 backtrace --native\nprobing core core --locals --root /mnt/image",
     .options = options,
     .min_args = 1,

@@ -71,8 +71,9 @@ static int run_debug(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "limit", PB_TIME(.least = 1, .usual = 600000),
-     "let all go after this long without input of a client while a thread is stopped (10m)"},
-    {0, "token", PB_TEXT("TOKEN"), "what a client must name in its launch.json; \"-\": read it from stdin"},
+     "resume all threads if the client is silent for this long while a thread is stopped (10m)"},
+    {0, "token", PB_TEXT("TOKEN"),
+     "token that a client must have in its launch.json; \"-\": read it from stdin"},
     {0, "stop", NULL, "stop listening, end the debuggers that connected, and resume all threads"},
     {0, "debugpy", NULL, "start debugpy in the process instead, where it is installed"},
     {0, "debugpy-path", PB_TEXT("DIR"), "the same, with debugpy from that folder"},

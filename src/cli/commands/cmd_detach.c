@@ -43,9 +43,9 @@ const struct pb_command pb_cmd_detach = {
     .name = "detach",
     .summary = "take the agent out of a process again",
     .synopsis = "",
-    .text =
-        "Its threads, sockets and memory go. What was recorded can still be read (query, tables). The code "
-        "stays mapped, since\nPython might still call it, and is used again by the next inject.",
+    .text = "Its threads, sockets and memory go. Recorded rows can still be read (query, tables). "
+            "The code stays mapped, since Python might still call it; the next inject uses it "
+            "again.",
     .example = "probing -t 4711 detach",
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = run,

@@ -164,12 +164,11 @@ static const struct pb_option options[] = {
     {0, "watch", PB_TIME(.least = 1000),
      "turn on what is needed (agent, torch probe, samples of allocations), look after that time, and turn it "
      "off"},
-    {0, "since", PB_TIME(.least = 1000),
-     "of what was recorded only what is not older than that, such as 10m"},
-    {0, "no-inject", NULL, "only from outside: what an agent has recorded is not used"},
+    {0, "since", PB_TIME(.least = 1000), "use only recorded rows that are not older, such as 10m"},
+    {0, "no-inject", NULL, "look from outside only, and use no recorded rows"},
     {0, "json", NULL, "the findings and their evidence as JSON"},
-    {0, "explain", PB_TEXT("KIND"), "the rules that find this kind, as they are"},
-    {0, "rules", NULL, "all rules, and what each asks"},
+    {0, "explain", PB_TEXT("KIND"), "print the rules that find this kind"},
+    {0, "rules", NULL, "list all rules, each with its question"},
     {0},
 };
 
@@ -177,14 +176,14 @@ const struct pb_command pb_cmd_diagnose = {
     .name = "diagnose",
     .summary = "what is wrong with a job, whose fault it is, and at which line",
     .synopsis = "",
-    .text =
-        "Without a target: every job of this machine. The ranks of a job are found by what their launcher\n"
-        "put into their environment; of a target the whole job is looked at. Two looks a second apart, from\n"
-        "outside: no agent is needed, and nothing is changed. A wait that is no proof by itself is looked "
-        "at\n"
-        "again until it has lasted five seconds. What agents have recorded counts too; --watch lets them "
-        "record\nfor a while.\n"
-        "Exit status: 0 nothing was found, 10 a finding, 3 nothing was found and a process did not answer.",
+    .text = "Without a target, diagnoses every job of this machine. The ranks of a job are found "
+            "by the environment that their launcher set; a target stands for its whole job.\n\n"
+            "Looks at all processes of the job twice, a second apart, from outside: no agent is "
+            "needed, and nothing is changed. A wait that may still end is looked at again until it "
+            "has lasted five seconds. Rows that agents have recorded count too; --watch makes them "
+            "record for a while.\n\n"
+            "Exit status: 0 nothing was found, 10 a finding, 3 nothing was found and a process did "
+            "not answer.",
     .example = "probing diagnose\nprobing -t train.py diagnose\nprobing diagnose --explain deadlock\n"
                "probing -t train.py diagnose --watch 30s",
     .options = options,

@@ -149,9 +149,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_doctor = {
     .name = "doctor",
-    .summary = "can this process be probed, and if not, what to do",
+    .summary = "whether a process can be probed, and if not, what to do",
     .synopsis = "",
-    .text = "Only checks; nothing is attached. Exit status 1 when the process cannot be probed.",
+    .text = "Only checks: nothing is attached. Exit status 1 if the process cannot be probed.",
     .example = "probing -t 4711 doctor",
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,

@@ -187,13 +187,12 @@ const struct pb_command pb_cmd_eval = {
     .name = "eval",
     .summary = "run Python code in the process and show what it prints",
     .synopsis = "CODE",
-    .text =
-        "Names are those of __main__, then the locals of the main thread's user code (innermost first), then "
-        "gc,\n"
-        "sys and, where the program has imported it, torch. Assignments reach __main__. The value of a last\n"
-        "expression is shown; an exception comes back with its traceback and exit status 1. Ctrl-C and "
-        "--timeout\n"
-        "stop the code there (KeyboardInterrupt).",
+    .text = "Names are looked up in __main__, then in the locals of the main thread's user code "
+            "(innermost first), then gc, sys, and torch if the program has imported it. "
+            "Assignments go to __main__.\n\n"
+            "Prints the value of a last expression. An exception is printed with its traceback, "
+            "and the exit status is 1. Ctrl-C and --timeout stop the code in the process "
+            "(KeyboardInterrupt).",
     .example = "probing -t 4711 eval \"print(loss.item())\"\nprobing -t 4711 eval \"len(gc.get_objects())\"",
     .min_args = 1,
     .max_args = 1,
@@ -211,12 +210,12 @@ const struct pb_command pb_cmd_execute = {
     .alias = "exec",
     .summary = "run a Python file in the process",
     .synopsis = "FILE.py | - | CODE",
-    .text = "As eval, with the code from a file, from stdin (-), or as given when no file has that name. A\n"
-            "thread of probing runs it, so traceback.print_stack() alone shows the stack of the main thread\n"
-            "instead. With --thread main the main thread runs it, as soon as it is between two bytecodes "
-            "(within\n"
-            "5 s, else that is an error): what is kept for each thread, such as its CUDA device, is the\n"
-            "program's then, and the program waits.",
+    .text = "As eval, with code from a file, from stdin (-), or from the argument if no file has "
+            "that name.\n\n"
+            "The code runs in a thread of ours, so traceback.print_stack() alone shows the main "
+            "thread's stack instead. With --thread main, the main thread runs it as soon as it is "
+            "between two bytecodes (an error after 5 s). Then the code sees what the thread has of "
+            "its own, such as its CUDA device, and the program waits.",
     .options = execute_options,
     .example = "probing -t 4711 execute script.py\nprobing -t 4711 execute \"import traceback; "
                "traceback.print_stack()\"",

@@ -96,9 +96,9 @@ static const struct pb_option options[] = {
     {0, "since", PB_TEXT("TIME"),
      "rows from then on: 5m or 2h back from now, or '2026-01-31 12:00:00' (UTC)"},
     {0, "until", PB_TEXT("TIME"), "rows before then"},
-    {0, "strict", NULL, "fail, and write nothing, where something of a process could not be read"},
+    {0, "strict", NULL, "fail, and write nothing, if something of a process could not be read"},
     {0, "archive", PB_TEXT("DIR"),
-     "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
+     "read archived rows from DIR (default: PROBING_ARCHIVE, see archive); none: read none"},
     {0},
 };
 
@@ -106,8 +106,9 @@ const struct pb_command pb_cmd_export = {
     .name = "export",
     .summary = "a table as a Parquet or CSV file",
     .synopsis = "TABLE -o FILE",
-    .text = "Any table that query knows, live, recorded or archived, of a process that runs or has ended.\n"
-            "With --archive a process need not be given: then it is the table of every run in that archive.",
+    .text = "Exports any table that query knows: live, recorded or archived, of a running process "
+            "or of one that has ended. With --archive no process is needed: it exports the table "
+            "of every run in that archive.",
     .example = "probing -t 4711 export memory_usage -o memory.parquet\n"
                "  probing -t 4711 export python.torch_trace --since 10m -o trace.csv",
     .options = options,

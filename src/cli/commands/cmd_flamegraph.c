@@ -29,17 +29,17 @@ static const struct pb_option options[] = {
      ".svg .html .lines.html (source lines) .folded .json (speedscope) .gecko.json (Firefox) .pb.gz (pprof) "
      ".perfetto"},
     {'d', "duration", PB_TIME(.usual = 10000),
-     "how long (default 10s; 0: until Ctrl-C, which ends any and writes)"},
+     "how long (default 10s; 0: until Ctrl-C); Ctrl-C ends it early and writes the file"},
     PB_PROFILE_OPTIONS,
     {0, "interpreter", NULL, "with --native: also the interpreter's own frames (_PyEval_*, ..)"},
     {0, "threads", NULL, "a level for each thread"},
-    {0, "lines", NULL, "a function at two lines is two frames"},
-    {0, "merge", NULL, "of several processes, or of the ranks of a cluster: one graph, no level for each"},
+    {0, "lines", NULL, "a frame for each line of a function"},
+    {0, "merge", NULL, "several processes or ranks: one graph, without a level for each"},
     {0, "diff", NULL, "compare two: FILE.folded or recordings, before and after"},
     {0, "sampled", NULL, "the samples of `pprof`; without any, or with -d, sample now"},
-    {0, "from", PB_TEXT("RUN"), "of a recording (probing record): its folder, or the pid it is of"},
-    {0, "since", PB_TEXT("TIME"), "of the recording only from then on: 5m ago, or 14:30:00"},
-    {0, "until", PB_TEXT("TIME"), "and only up to then"},
+    {0, "from", PB_TEXT("RUN"), "from a recording (probing record): its folder, or the pid of its process"},
+    {0, "since", PB_TEXT("TIME"), "with --from: samples from then on: 5m ago, or 14:30:00"},
+    {0, "until", PB_TEXT("TIME"), "with --from: samples up to then"},
     {0},
 };
 
@@ -335,16 +335,14 @@ const struct pb_command pb_cmd_flamegraph = {
     .name = "flamegraph",
     .summary = "where the time goes: a flame graph of all threads, sampled from outside",
     .synopsis = "[-o FILE] [--duration TIME] [--diff BEFORE AFTER]",
-    .text =
-        "Takes the stacks of all threads a hundred times a second, without loading anything into the "
-        "process.\n"
-        "Every stack is true: a thread is read while it sleeps, in an interrupt of its CPU (root), or is\n"
-        "stopped, it alone, for some ten microseconds; how many were read in which way is printed, and\n"
-        "how many had to be refused.\n"
-        "Without --cpu a thread that waits counts as well, and what it waits for is its innermost frame. "
-        "The\n"
-        "picture (.svg, .html) is one file, opens in a browser, zooms by a click and has a search (/).\n"
-        "A file that ends in .lines.html shows the source with the share of each line.",
+    .text = "Samples the stacks of all threads a hundred times a second, from outside: nothing is "
+            "loaded into the process. No sample is a mix of two moments. A thread is read while it "
+            "sleeps, or in an interrupt of its CPU (root), or it alone is stopped for some ten "
+            "microseconds. The summary says how many were read in which way, and how many were "
+            "refused.\n\n"
+            "Waiting threads count too, with what they wait for as the innermost frame; --cpu "
+            "leaves them out. .svg and .html are one file that opens in a browser, with zoom "
+            "(click) and search (/). .lines.html shows the source with the share of each line.",
     .example = "probing -t 4711 flamegraph -o train.svg\nprobing -t 4711 flamegraph --native --duration 30 "
                "-o train.html\n"
                "probing -t cluster flamegraph --duration 30 -o job.perfetto\n"

@@ -31,8 +31,7 @@ static int run_groups(const struct pb_call *call, struct pb_err *err)
 
 static const struct pb_option options[] = {
     {0, "roles", NULL, "only the roles of the process in its job, as tp=1,pp=3"},
-    {0, "raise", PB_TIME(.least = 1),
-     "let operations issued from now on wait that much longer, for that long"},
+    {0, "raise", PB_TIME(.least = 1), "raise timeouts by TIME, for TIME, for operations issued from now on"},
     {0, "restore", NULL, "put the timeouts back"},
     {0},
 };

@@ -103,7 +103,7 @@ void pb_help_overview(void)
     }
     puts("\nTARGET is a pid, the id of a run (list shows it), or part of the command line of\n"
          "one process; --all takes every match, the workers of a launcher, or a process\n"
-         "and those that it has started.\n"
+         "and its children.\n"
          "probing help COMMAND explains one.\n"
          "`probe` is the same program.");
 }

@@ -73,10 +73,9 @@ const struct pb_command pb_cmd_inject = {
     .name = "inject",
     .summary = "bring the agent into a running process",
     .synopsis = "[-P] [-c] [-b] [-a ADDR] [--assume-seccomp-ok]",
-    .text = "Loads a small library into the process and starts its one thread. No restart, no change to the "
-            "code; the process\n"
-            "is held for a fraction of a millisecond. `detach` takes it out again. Commands that need it "
-            "inject by themselves.",
+    .text = "Loads a small library into the process and starts its one thread. The job needs no "
+            "restart and no change of code; one thread is held for a fraction of a millisecond. "
+            "Commands that need the agent inject it themselves. `detach` removes it.",
     .example = "probing -t 4711 inject\nprobing -t train.py --all inject",
     .options = options,
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_LABELS,

@@ -295,21 +295,24 @@ static int run_show(const struct pb_call *call, struct pb_err *err)
 static const struct pb_option options[] = {
     {0, "json", NULL, "as one JSON object"},
     {0, "referrers", NULL,
-     "what refers to it too: holds the GIL for some 50 ms for each million objects of the program"},
+     "also list what refers to it: holds the GIL for some 50 ms for each million objects of the program"},
     {0},
 };
 
 const struct pb_command pb_cmd_inspect = {
     .name = "inspect",
-    .summary = "one object: a tensor with a histogram, a module with its times, any with its fields",
+    .summary = "one object: a tensor with a histogram, a module with its times, any other with its "
+               "fields",
     .synopsis = "EXPRESSION | NAME@FUNCTION",
-    .text =
-        "An expression is as for eval; NAME@FUNCTION is a variable of the innermost call of that\n"
-        "function that runs now, or a path from one. Of a tensor or array: shape, type, device, least, "
-        "most,\n"
-        "mean, deviation, NaNs and a histogram. Its numbers are read from outside, in pieces: the process\n"
-        "allocates and computes nothing for it and no gradient sees it. Numbers on a GPU are not read: that\n"
-        "would wait for the GPU. Of a module: parameters, hooks and, where the torch probe records, times.",
+    .text = "EXPRESSION is as for eval. NAME@FUNCTION is a variable, or a path from one, of the "
+            "innermost running call of that function.\n\n"
+            "  tensor or array: shape, type, device, minimum, maximum, mean, deviation, NaNs, a "
+            "histogram\n"
+            "  module: parameters, hooks, and times if the torch probe records\n"
+            "  any other object: type, size, fields\n\n"
+            "Numbers are read from outside, piece by piece: the process computes and allocates "
+            "nothing for it, and autograd does not see it. Numbers on a GPU are not read, since "
+            "that would wait for the GPU.",
     .example = "probing -t 4711 inspect model.fc.weight\nprobing -t 4711 inspect loss@train\n"
                "probing -t 4711 inspect --referrers \"cache[0]\"",
     .options = options,
@@ -323,15 +326,14 @@ static const struct pb_option show_options[] = {{0, "json", NULL, "as JSON"}, {0
 
 const struct pb_command pb_cmd_show = {
     .name = "show",
-    .summary = "one variable on one line; over a cluster all ranks side by side, differences marked",
+    .summary = "one variable on one line; over a cluster, all ranks side by side with differences "
+               "marked",
     .synopsis = "VARIABLE | NAME@FUNCTION | EXPRESSION",
-    .text =
-        "Where a thread is held (break, pause) a variable is that of its frames, the innermost first; else "
-        "as\n"
-        "for inspect. Tensors and arrays by type and shape, with least, most and mean, read from outside.\n"
-        "With -t cluster equal values stand once, with their ranks; \"!\" marks what differs from most, and "
-        "NaN\n"
-        "and other shapes are named.",
+    .text = "If a thread is held (break, pause), the variable is looked up in its frames, "
+            "innermost first; otherwise as inspect does. Tensors and arrays are shown by type and "
+            "shape, with minimum, maximum and mean, read from outside.\n\n"
+            "With -t cluster, equal values are shown once, with their ranks. \"!\" marks values "
+            "that differ from the majority; NaN and different shapes are named.",
     .example = "probing -t 4711 show loss\nprobing -t cluster show model.fc.weight.grad",
     .min_args = 1,
     .max_args = 1,

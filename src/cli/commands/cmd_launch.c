@@ -58,11 +58,10 @@ const struct pb_command pb_cmd_launch = {
     .name = "launch",
     .summary = "start a program that is probed from the beginning",
     .synopsis = "[--children] [--init FILE] -- COMMAND [ARGUMENT...]",
-    .text =
-        "As PROBING=1 does where the package is installed (PROBING=2 with --children), for a Python that "
-        "has\n"
-        "nothing of ours. COMMAND runs in place of this program: its pid, input, output and exit status are\n"
-        "its own. A Python that ignores PYTHONPATH (-I, -E, -S) starts without the agent: inject it then.",
+    .text = "Does what PROBING=1 does (PROBING=2 with --children), for a Python that has no "
+            "Probing installed. COMMAND replaces this program: it has the same pid, input, output "
+            "and exit status.\n\n"
+            "A Python that ignores PYTHONPATH (-I, -E, -S) starts without the agent: use inject.",
     .example = "probing launch -- python train.py --lr 0.1",
     .options = options,
     .min_args = 1,

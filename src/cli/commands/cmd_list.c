@@ -248,13 +248,14 @@ const struct pb_command pb_cmd_list = {
     .alias = "ls",
     .summary = "probed processes, Python processes that could be probed, runs that ended",
     .synopsis = "",
-    .text =
-        "state: probed (an agent is in it), python (could be probed), dead (its process has ended; "
-        "uptime is then how long it\n"
-        "was probed, and its tables can still be read). Dead runs are kept for 7 days and up to 1 GB. "
-        "archived: only "
-        "its archive is left.\nid: PID@START, which no later process with the same pid has; it is a target "
-        "as a pid is, also of what has ended.",
+    .text = "state:\n"
+            "  probed: an agent is in it\n"
+            "  python: could be probed\n"
+            "  dead: the process has ended; its tables can still be read, and uptime is how long "
+            "it was probed. Dead runs are kept for 7 days and up to 1 GB\n"
+            "  archived: only its archive is left\n\n"
+            "id is PID@START, which no later process with the same pid has. It works as a target "
+            "like a pid, also after the process has ended.",
     .example = "probing list\nprobing list --dead\nprobing -t 4711@2x7k1q tables\nprobing list --json",
     .options = options,
     .flags = PB_CMD_ROWS,

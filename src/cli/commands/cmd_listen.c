@@ -31,7 +31,7 @@ static int run_listen(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
+    {0, "token", PB_TEXT("TOKEN"), "token that a client must send first; \"-\": read it from stdin"},
     {0, "stop", NULL, "stop listening, and end the prompts that came that way"},
     {0},
 };
@@ -40,13 +40,11 @@ const struct pb_command pb_cmd_listen = {
     .name = "listen",
     .summary = "the prompt of repl over TCP, for nc or telnet",
     .synopsis = "[ADDR]",
-    .text =
-        "The agent listens on 127.0.0.1 and a free port, or on ADDR (PORT, HOST:PORT, [HOST]:PORT with a\n"
-        "number as host), and the command that connects is printed. Each connection is a prompt as that of\n"
-        "repl, in lines of text. At a loopback address only this user and root are let in; another one "
-        "needs\n"
-        "--token, which nothing encrypts. It goes on until\n"
-        "listen --stop or detach.",
+    .text = "The agent listens on 127.0.0.1 and a free port, or on ADDR: PORT, HOST:PORT or "
+            "[HOST]:PORT, with a numeric host. The command to connect with is printed. Each "
+            "connection is a prompt as that of repl, in lines of text.\n\n"
+            "On loopback only this user and root may connect. Other addresses need --token; "
+            "nothing is encrypted. listen --stop or detach ends it.",
     .example = "probing -t 4711 listen\nprobing -t 4711 listen 0.0.0.0:4000 --token SECRET\nprobing -t 4711 "
                "listen --stop",
     .options = options,

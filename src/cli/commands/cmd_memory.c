@@ -84,18 +84,17 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_memory = {
     .name = "memory",
-    .summary = "what a process takes of the memory, and whether it grows",
+    .summary = "how much memory a process uses, and whether it grows",
     .synopsis = "",
-    .text =
-        "In RAM and mapped now, from the kernel; Python's heap, read from outside; growth, from the row "
-        "a second that an\nagent or `record` keeps: of the second half of that time, once it is a minute, "
-        "and with the line that holds what grew\nwhere allocations are sampled "
-        "(probing.memory.sampling=on), and what diagnose says of it; memory on GPUs, from the driver. "
-        "torch's own memory on GPUs "
-        "is asked of "
-        "Python, where an\nagent is in the process, for a second at most. Of a process that has ended: "
-        "what was "
-        "recorded.",
+    .text = "Shows:\n"
+            "  memory in RAM and mapped, from the kernel\n"
+            "  Python's heap, read from outside\n"
+            "  growth, once an agent or `record` has recorded for a minute: measured over the "
+            "second half of that time, with the line that holds what grew if allocations are "
+            "sampled (probing.memory.sampling=on)\n"
+            "  memory on GPUs, from the driver; and torch's own count, for which an agent asks "
+            "Python, for a second at most\n\n"
+            "For a process that has ended, shows what was recorded.",
     .example = "probing -t 4711 memory\nprobing -t train.py --all memory --format csv",
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,

@@ -143,8 +143,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
 }
 
 static const struct pb_option options[] = {
-    {'w', "watch", NULL, "again and again, until Ctrl-C"},
-    {0, "interval", PB_TIME(.least = 100, .usual = 1000), "between two of them (default 1s)"},
+    {'w', "watch", NULL, "repeat until Ctrl-C"},
+    {0, "interval", PB_TIME(.least = 100, .usual = 1000), "time between two rounds (default 1s)"},
     {0},
 };
 
@@ -152,14 +152,15 @@ const struct pb_command pb_cmd_now = {
     .name = "now",
     .summary = "a line for each Python process: state, innermost frame of its own code, step",
     .synopsis = "",
-    .text =
-        "Of every Python process that you may read, probed or not, or of the target alone: the state of "
-        "its main\n"
-        "thread, for how many seconds it has slept, as the kernel counts, the step of its training where\n"
-        "that is recorded, its memory, and the innermost frame that belongs neither to Python nor to an\n"
-        "installed package. Of a worker of a torch data loader: which one it is, and for how long it has "
-        "given\nno batch. Read from outside, as backtrace does. What is wrong with a process, or whom "
-        "it waits\nfor, is said as `diagnose` says it, where something has stood still for five seconds.",
+    .text = "Shows every Python process that you may read, whether probed or not; with a target, "
+            "only that one. The columns: the state of the main thread, for how many seconds it has "
+            "slept, as the kernel counts, the step of its training if steps are recorded, its "
+            "memory, and the innermost frame that belongs neither to Python nor to an installed "
+            "package. A worker of a torch data loader shows its number, and for how long it has "
+            "given no batch.\n\n"
+            "Everything is read from outside, as backtrace does. If something has stood still for "
+            "five seconds, a line says what is wrong and who waits for whom, in the words of "
+            "`diagnose`.",
     .example = "probing now\nprobing now --watch\nprobing now --json",
     .options = options,
     .flags = PB_CMD_CLUSTER | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_ROWS | PB_CMD_TOGETHER,

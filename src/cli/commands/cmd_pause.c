@@ -111,7 +111,7 @@ static const struct pb_option options[] = {
     {0, "all", NULL, "stop every Python thread, not the main thread alone"},
     {0, "limit", PB_TIME(.least = 1, .usual = 600000),
      "go on after this long without input of a client (default 10m)"},
-    {0, "token", PB_TEXT("TOKEN"), "what a client must send first; \"-\": read it from stdin"},
+    {0, "token", PB_TEXT("TOKEN"), "token that a client must send first; \"-\": read it from stdin"},
     {0, "continue", NULL, "let a process go on that is paused"},
     {0},
 };
@@ -120,16 +120,16 @@ const struct pb_command pb_cmd_pause = {
     .name = "pause",
     .summary = "stop the main thread, or all, and serve a prompt in its frame",
     .synopsis = "[ADDR]",
-    .text =
-        "The main thread stops between two bytecodes, and a client that connects with nc to the address (as "
-        "for\n"
-        "listen) gets a prompt in its frame: locals can be read and assigned; step, next, until, return, "
-        "up,\n"
-        "down, where, list and continue are as in pdb. Other threads go on, unless --all: then threads and\n"
-        "thread N look into them, and one that stays in C code is named. A client that leaves without\n"
-        "continue leaves it paused, up to --limit; pause --continue and detach let it go on. A main thread "
-        "that\n"
-        "stays in C code cannot be stopped: after --timeout the error names the frame that called it.",
+    .text = "The main thread stops between two bytecodes. A client that connects with nc to the "
+            "printed address gets a prompt in its frame: it can read and assign locals, and use "
+            "step, next, until, return, up, down, where, list and continue as in pdb. ADDR is as "
+            "for listen.\n\n"
+            "Other threads run on. --all stops them too: `threads` lists them, `thread N` looks "
+            "into one, and a thread that stays in C code is named. If the main thread stays in C "
+            "code, it cannot be stopped: after --timeout, the error names the frame that called "
+            "it.\n\n"
+            "If the client leaves without continue, the thread stays paused until pause "
+            "--continue, detach or --limit.",
     .example = "probing -t 4711 pause\nprobing -t 4711 pause --continue",
     .options = options,
     .max_args = 1,
@@ -152,7 +152,7 @@ const struct pb_command pb_cmd_continue = {
     .name = "continue",
     .summary = "let a process go on that is paused or held at a breakpoint",
     .synopsis = "",
-    .text = "Of a cluster all ranks that are held go on. Breakpoints stay: break --stop takes them away.",
+    .text = "With -t cluster, all held ranks go on. Breakpoints stay: break --stop removes them.",
     .example = "probing -t 4711 continue\nprobing -t cluster continue",
     .flags = PB_CMD_TARGET | PB_CMD_TIMEOUT | PB_CMD_CLUSTER,
     .run = run_continue,

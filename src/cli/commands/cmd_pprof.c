@@ -15,7 +15,7 @@ static const struct pb_option options[] = {
      "how long to sample at most (default 1h; 0: until the process ends)"},
     {'a', "address", PB_TEXT("ADDR"),
      "where the service listens, where none runs yet: HOST:PORT (default 127.0.0.1)"},
-    {0, "stop", NULL, "end the sampling; what was sampled can still be had"},
+    {0, "stop", NULL, "stop sampling; the samples can still be fetched"},
     {'r', "rate", PB_NUMBER("HZ", .least = 0.01, .most = 1e6),
      "samples a second of each thread (default: probing.sample_rate, 100)"},
     {0, "cpu", NULL, "only threads that run: CPU time"},
@@ -79,11 +79,10 @@ const struct pb_command pb_cmd_pprof = {
     .name = "pprof",
     .summary = "sample in the background; curl gets the flame graph at any time",
     .synopsis = "[--duration TIME] [-a ADDR] | --stop",
-    .text = "Begins to sample the process, from outside as flamegraph does, starts the service where none "
-            "runs, and returns at\n"
-            "once. The line that it prints gets what was sampled since as a flame graph, as often as you "
-            "like; with &seconds=10 in\n"
-            "the address that many seconds from now. `record --list` lists what is sampled.",
+    .text = "Starts to sample the process from outside, starts the service if none runs, and "
+            "returns at once. It prints a curl line that gets the samples so far as a flame graph, "
+            "as often as you like. With &seconds=10 in the address, it samples for that long "
+            "first. `record --list` lists what is being sampled.",
     .example = "probing 4711 pprof\nprobing 4711 pprof --stop",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_CLUSTER,

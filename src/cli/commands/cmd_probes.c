@@ -138,13 +138,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_probes = {
     .name = "probes",
-    .summary = "show, start and stop what records in a process",
+    .summary = "list, start and stop what records in a process",
     .synopsis = "[start NAME [SETTING=VALUE]... | stop NAME]",
-    .text =
-        "A probe writes rows into tables of its own while the program runs. Without arguments: those there "
-        "are, which are on,\nand with what settings. start: turns one on, in a process that is injected "
-        "where it was not; one that is on is started\nanew where its settings differ. stop: turns it off; "
-        "its rows stay.",
+    .text = "A probe writes rows into tables of its own while the program runs. Without arguments, "
+            "lists the probes, which are on, and with which settings.\n\n"
+            "start turns one on, and injects the agent if needed; a running probe restarts if its "
+            "settings differ. stop turns it off, and its rows stay.",
     .example = "probing -t 4711 probes\nprobing -t 4711 probes start memory_usage interval=100ms\n"
                "probing -t 4711 probes stop memory_usage",
     .max_args = 16,

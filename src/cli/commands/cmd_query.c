@@ -165,11 +165,11 @@ static const struct pb_option options[] = {
     {0, "watch", PB_TIME(.least = 100), "run it again and again, in place; q ends it"},
     {0, "columns", NULL, "jsonl: first a line with the names and types of the columns, then rows as arrays"},
     {0, "archive", PB_TEXT("DIR"),
-     "archived rows from there (default: PROBING_ARCHIVE, see archive); none: leave them out"},
+     "read archived rows from DIR (default: PROBING_ARCHIVE, see archive); none: read none"},
     {0, "stats", NULL, "say how much was read, on stderr"},
-    {0, "strict", NULL, "fail where something of a process could not be read (probing.sources says what)"},
+    {0, "strict", NULL, "fail if something of a process could not be read (probing.sources says what)"},
     {0, "max-rows", PB_COUNT("N", .least = 1),
-     "of a cluster: rows of a table that a node sends at most (default 1000000)"},
+     "cluster: most rows of a table that a node sends (default 1000000)"},
     {0, "timeout", PB_TIME(.usual = 30000), "stop after this long: 30, 500ms, 2m (default 30s; 0: never)"},
     {0},
 };
@@ -178,20 +178,15 @@ const struct pb_command pb_cmd_query = {
     .name = "query",
     .summary = "SQL over everything known of a process, live or dead",
     .synopsis = "[SQL | -]",
-    .text =
-        "DuckDB's SQL over what the process has recorded (memory_usage, python.*), what can be seen of "
-        "it now\n"
-        "(system.*), and what is known of both (probing.tables, probing.columns). It runs in a process "
-        "of its own\n"
-        "that may do nothing but compute; the target is not asked and not slowed. Times are UTC. With "
-        "--all a\n"
-        "rank and a target_pid column lead each table. Over a cluster (-t cluster) rank, node and role do; "
-        "what\n"
-        "its nodes can sum up or leave out does not travel (docs/sql.md). Several statements are "
-        "separated by semicolons.\n"
-        "Without SQL, on a terminal, it is a prompt: history, completion with Tab, .help for the rest. "
-        "Ctrl-C\n"
-        "stops a query (exit status 130).",
+    .text = "DuckDB's SQL over what the process recorded (memory_usage, python.*), what can be "
+            "seen of it now (system.*), and what is known about both (probing.tables, "
+            "probing.columns). The query runs in a sandboxed process that can only compute; the "
+            "target does nothing for it. Times are UTC.\n\n"
+            "With --all each table has the columns rank and target_pid. With -t cluster it has "
+            "rank, node and role, and each node filters and sums its own rows (docs/sql.md). "
+            "Separate statements by semicolons.\n\n"
+            "Without SQL, on a terminal, it is a prompt with history and completion (Tab); .help "
+            "lists its commands. Ctrl-C stops a query (exit status 130).",
     .example = "probing -t 4711 query\n"
                "probing -t 4711 query \"SELECT * FROM memory_usage ORDER BY timestamp DESC\"\n"
                "probing -t 4711 query \"SELECT name, comment FROM probing.tables\"\n"

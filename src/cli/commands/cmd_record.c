@@ -40,12 +40,12 @@ static int run_over(const struct pb_call *call, struct pb_cluster *c, const stru
 static const struct pb_option options[] = {
     {'d', "duration", PB_TIME(), "how long (default: until the process ends, or Ctrl-C)"},
     {0, "background", NULL, "keep running when the terminal closes; --stop ends it"},
-    {0, "list", NULL, "the recordings there are, of the process or of all"},
-    {0, "stop", NULL, "end those of the process that run in the background"},
+    {0, "list", NULL, "list recordings, of the process or of all"},
+    {0, "stop", NULL, "end the background recordings of the process"},
     {0, "watchdog", PB_TIME(.least = 1),
      "keep all stacks with locals when the main thread stands still that long"},
     {0, "size", PB_NUMBER("MB", .least = 1, .most = 1e6),
-     "what the recording may hold (default 64); the oldest makes room"},
+     "most that the recording holds (default 64); new rows replace the oldest"},
     PB_PROFILE_OPTIONS,
     {0},
 };
@@ -208,17 +208,14 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_record = {
     .name = "record",
-    .summary = "sample into tables that outlive the process; profiles of any time of it can be made later",
+    .summary = "sample into tables that outlive the process, to make profiles of any time later",
     .synopsis = "[--background] [--watchdog TIME] [--duration TIME] | --list | --stop",
-    .text =
-        "Writes python.samples and python.stacks into a run folder of its own, bounded in size; and once "
-        "a second\n"
-        "what the process and the GPUs take: python.memory, gpu_metrics. All are tables of the process in "
-        "SQL.\n"
-        "With --watchdog it keeps all stacks with locals (python.hangs) each time the main thread stands "
-        "at the\n"
-        "same line in every sample for that long: what it was doing is known even after somebody has "
-        "killed it.",
+    .text = "Writes python.samples and python.stacks into a run directory of its own, bounded in "
+            "size; and once a second what the process and the GPUs use: python.memory, "
+            "gpu_metrics. In SQL all are tables of the process.\n\n"
+            "With --watchdog, each time the main thread stands at the same line in every sample "
+            "for that long, all stacks are stored with their locals (python.hangs). So they are "
+            "known even after somebody has killed the process.",
     .example = "probing -t 4711 record --background --watchdog 60s\n"
                "probing flamegraph --from 4711 --since '5m ago' -o hang.svg",
     .options = options,

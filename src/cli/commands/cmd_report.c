@@ -348,11 +348,9 @@ const struct pb_command pb_cmd_report = {
     .name = "report",
     .summary = "one HTML file for a ticket: what is wrong, stacks, steps, modules, memory, alerts",
     .synopsis = "",
-    .text = "What diagnose says of its job, what the process runs, its alerts, all stacks, the times of its "
-            "last steps, the slowest modules,\n"
-            "collectives that are not over, memory and settings, as one file. Secrets are masked, as "
-            "everywhere;\n"
-            "names of functions, files and modules are in it.",
+    .text = "One file with what `diagnose` finds, the command line, alerts, all stacks, times of "
+            "the last steps, the slowest modules, open collectives, memory and settings. Secrets "
+            "are masked; names of functions, files and modules are not.",
     .example = "probing -t 4711 report -o ticket.html",
     .options = options,
     .flags = PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER,

@@ -77,15 +77,14 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_serve = {
     .name = "serve",
-    .summary = "everything known of this node's processes at one address, by HTTP",
+    .summary = "answer for this node's processes by HTTP: a page, an API, metrics",
     .synopsis = "[ADDRESS] [--background | --status | --stop]",
-    .text =
-        "Serves the processes that you may probe to browsers, curl, Prometheus, go tool pprof, and to\n"
-        "`probing -t HOST:PORT/PID` elsewhere. ADDRESS is HOST:PORT, or a port (default: a free one of\n"
-        "127.0.0.1). It prints its address with the token that every request needs. One per user and node: "
-        "a\n"
-        "second start says where the first is. /openapi.json describes what it answers. Beyond this machine\n"
-        "use --cert and --key, or ssh -L.",
+    .text = "Serves the processes that you may probe: to browsers, curl, Prometheus, go tool "
+            "pprof, and to `probing -t HOST:PORT/PID` on other machines. ADDRESS is HOST:PORT or a "
+            "port (default: a free port of 127.0.0.1). It prints its address with the token, which "
+            "every request needs; /openapi.json describes all requests.\n\n"
+            "There is one service for each user and node: a second start prints the address of the "
+            "first. Beyond this machine use --cert and --key, or ssh -L.",
     .example = "probing serve\n"
                "probing serve --background 127.0.0.1:7070\n"
                "curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:7070/api/v1/targets",

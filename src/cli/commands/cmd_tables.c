@@ -139,9 +139,9 @@ const struct pb_command pb_cmd_tables = {
     .name = "tables",
     .summary = "the tables of a process: columns, rows, bytes, time range",
     .synopsis = "",
-    .text =
-        "What its agent recorded, and what `record` did of it, with what is archived of them. Works on a "
-        "process\nthat has ended as well, by its old pid or its id (list), from what it left. Times are UTC.",
+    .text = "Includes what the agent recorded, what `record` recorded of the process, and archived "
+            "rows. For a process that has ended, name its old pid or its id (see list). Times are "
+            "UTC.",
     .example = "probing -t 4711 tables\nprobing -t 4711 tables --json",
     .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,

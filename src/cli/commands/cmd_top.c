@@ -22,7 +22,7 @@
 #define FULL            0.5 /* share of the memory in use beyond which a new epoch drops old names */
 
 static const struct pb_option options[] = {
-    {0, "interval", PB_TIME(.least = 1, .usual = 1000), "between two looks at it (default 1s)"},
+    {0, "interval", PB_TIME(.least = 1, .usual = 1000), "time between two refreshes (default 1s)"},
     {0, "count", PB_COUNT("N", .least = 1),
      "refresh N times (default: until q or Ctrl-C; once if stdout is no terminal)"},
     PB_PROFILE_OPTIONS,
@@ -256,14 +256,13 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_top = {
     .name = "top",
-    .summary = "which functions take the time just now, refreshed in place",
+    .summary = "which functions take the time now, refreshed in place",
     .synopsis = "[--interval TIME] [--count N]",
-    .text =
-        "Shares are of the time since the last look: 100% is one thread all of that time. SELF is a "
-        "function's\n"
-        "own running, WAIT what it waited, TOTAL includes what it called. q ends it. Where the output is no\n"
-        "terminal it prints once as plain text, or --count times. Of a cluster (-t cluster) each rank is a "
-        "line.",
+    .text = "Shares are of the time since the last refresh: 100% is one thread for all of that "
+            "time. SELF is time that a function runs itself, WAIT is time that it waits, TOTAL "
+            "includes the functions that it calls.\n\n"
+            "q quits. If stdout is no terminal, top prints once as plain text, or --count times. "
+            "With -t cluster each rank is a line.",
     .example = "probing -t 4711 top\nprobing -t 4711 top --native --interval 2\nprobing -t 4711 top "
                "--count 3 | cat",
     .options = options,

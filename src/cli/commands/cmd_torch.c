@@ -246,14 +246,14 @@ static int run_over(const struct pb_call *call, struct pb_cluster *c, const stru
 
 static const struct pb_option options[] = {
     {0, "interval", PB_TIME(.least = 100, .usual = 1000),
-     "between two looks at it on a terminal (default 1s)"},
+     "time between two refreshes on a terminal (default 1s)"},
     {0, "once", NULL, "print it once, also on a terminal"},
     {0, "steps", PB_COUNT("N", .least = 1, .most = 100, .usual = 3),
      "profile: how many whole steps (default 3, at most 100)"},
     {'o', "output", PB_TEXT("FILE"),
      "profile: where the trace goes; of several ranks with the rank in its name"},
     {0, "within", PB_TIME(.least = 1000, .most = 500000000, .usual = 60000),
-     "profile: give up when the steps are not over by then (default 1m)"},
+     "profile: give up if the steps take longer (default 1m)"},
     {0},
 };
 
@@ -261,18 +261,20 @@ const struct pb_command pb_cmd_torch = {
     .name = "torch",
     .summary = "what a PyTorch job does: steps, phases, slowest modules, collectives, alerts",
     .synopsis = "[tree | profile]",
-    .text =
-        "What diagnose says of the job; the last 200 steps with their split into data loading, forward, "
-        "backward, optimizer and the "
-        "program's own code\n"
-        "outside of these, with the line that takes most of it (by a second of looks from outside); time in "
-        "collectives,\nwhich run beside the phases, and of several ranks what each waits for others; the "
-        "modules of the last minute\nthat take most time themselves, collectives, and alerts; in place on a "
-        "terminal, until q. tree: the modules of each model with their times. It shows what is recorded:\n"
-        "`config probing.torch.profiling=on` begins that. With --json, csv or tsv: the steps alone. profile: "
-        "torch.profiler\nfor a few whole steps, on several ranks the same ones; the file opens in Perfetto, "
-        "its operators "
-        "are\nrows of python.profile_hotspot.",
+    .text = "Shows, from top to bottom:\n"
+            "  what `diagnose` finds in the job\n"
+            "  the last 200 steps, split into data loading, forward, backward, optimizer and the "
+            "program's own code, with the line of that code that takes most (sampled from outside "
+            "for a second)\n"
+            "  time in collectives, which run beside the phases; over several ranks, how long each "
+            "waits for others\n"
+            "  the slowest modules of the last minute by their own time, collectives, alerts\n\n"
+            "On a terminal it refreshes in place until q. tree shows the modules of each model "
+            "with their times. profile runs torch.profiler for a few whole steps, the same steps "
+            "on all ranks; the file opens in Perfetto, and its operators are rows of "
+            "python.profile_hotspot. --json, csv and tsv give the steps alone.\n\n"
+            "Only what is recorded can be shown: `config probing.torch.profiling=on` starts "
+            "recording.",
     .example = "probing -t 4711 config probing.torch.profiling=on\nprobing -t 4711 torch\nprobing -t 4711 "
                "torch tree\n"
                "probing -t train.py --all torch --once\n"

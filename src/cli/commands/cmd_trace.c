@@ -41,15 +41,13 @@ const struct pb_command pb_cmd_trace = {
     .name = "trace",
     .summary = "record calls of functions: times, arguments, results",
     .synopsis = "[MODULE:FUNCTION...]",
-    .text =
-        "Each call of the functions becomes a row of python.trace_event, while it runs already. A function "
-        "is\n"
-        "pkg.mod:Class.method, or a name of the program itself (train, Model.forward). No code of the\n"
-        "program is called for that: numbers and texts are recorded as they are, tensors by shape, other\n"
-        "objects by type. The functions take some 0.5 us a call longer, nothing else does. Before Python "
-        "3.12\n"
-        "the main thread and new threads run with a trace function, and are slower while it lasts.\n"
-        "Without a function it lists what is traced. Tracing ends with --stop, --duration or detach.",
+    .text = "Each call of these functions becomes a row of python.trace_event, as soon as it "
+            "begins. A function is pkg.mod:Class.method, or a name of the program itself (train, "
+            "Model.forward). Arguments and results are recorded without running code of the "
+            "program: numbers and strings as they are, tensors by shape, other objects by type.\n\n"
+            "A call takes some 0.5 us longer, and nothing else does. Before Python 3.12, the main "
+            "thread and new threads run with a trace function and are slower meanwhile. --stop, "
+            "--duration or detach end it. Without a function, lists what is traced.",
     .example = "probing -t 4711 trace pkg.data:Loader.fetch --args --duration 10s\n"
                "probing -t 4711 query \"SELECT name, duration_ms FROM python.trace_event\"",
     .options = options,

@@ -51,16 +51,15 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
 const struct pb_command pb_cmd_track = {
     .name = "track",
-    .summary = "expressions of a PyTorch training, a row a step",
+    .summary = "log expressions of a PyTorch training, one row for each step",
     .synopsis = "[EXPRESSION@FUNCTION ... | off]",
-    .text =
-        "After each step of the optimizer `loss@train` is the variable loss of the function train, as it is\n"
-        "then; also lr, grad_norm and throughput, without a function; NULL is what is on a GPU or sharded\n"
-        "over ranks. Rows of python.variables and of\n"
-        "training_logs, with a column for each; NaN and infinity are rows of python.alerts. It replaces "
-        "what\n"
-        "was tracked before; off tracks nothing, and goes on recording steps. Without arguments: what is "
-        "set.",
+    .text = "After each step of the optimizer, the value of each expression becomes a row of "
+            "python.variables, and a column of training_logs. loss@train is the variable loss of "
+            "the function train. lr, grad_norm, throughput, loss, epoch and step need no function. "
+            "Values on a GPU may be a step late; gradients that are sharded over ranks give NULL. "
+            "A NaN or an infinity also becomes a row of python.alerts.\n\n"
+            "A new list replaces the old one. off tracks nothing, but steps are still recorded. "
+            "Without arguments, prints the list.",
     .example = "probing -t 4711 track loss@train acc1@train lr grad_norm\n"
                "probing -t 4711 query \"SELECT step, loss FROM training_logs\"",
     .max_args = 16,

@@ -34,12 +34,12 @@ const struct pb_command pb_cmd_watch = {
     .name = "watch",
     .summary = "record each change of a variable of a function",
     .synopsis = "[VARIABLE@FUNCTION...]",
-    .text =
-        "Each change is a row of python.variables: old and new value, line, time. A variable is a name of\n"
-        "the function, or a path from one (self.lr, groups[0]['lr']); a function is as for trace, and\n"
-        "<module> is the script itself. Numbers are numbers; tensors are told by shape, and changes of them\n"
-        "in place are seen. From Python 3.12 on only that function is slower, by 0.7 us a line.\n"
-        "Without a variable it lists what is watched.",
+    .text = "Each change becomes a row of python.variables: old value, new value, line, time. A "
+            "variable is a name in the function, or a path from one (self.lr, groups[0]['lr']). A "
+            "function is as for trace; <module> is the script itself. Tensors are shown by shape, "
+            "and changes in place are seen.\n\n"
+            "From Python 3.12 on only that function is slower, by 0.7 us a line. Without a "
+            "variable, lists what is watched.",
     .example = "probing -t 4711 watch loss@train optimizer.lr@Trainer.step\n"
                "probing -t 4711 query \"SELECT line, new_number FROM python.variables\"",
     .options = options,

@@ -12,11 +12,10 @@
         {0, "cpu", NULL, "only threads that run: CPU time"},                                                 \
         {0, "wall", NULL, "threads that run and that wait: time as it passes (the default)"},                \
         {0, "gil", NULL, "only the thread that holds the GIL"},                                              \
-        {0, "idle", NULL, "also threads that never run meanwhile"},                                          \
+        {0, "idle", NULL, "also threads that never run while it samples"},                                   \
         {0, "native", NULL, "native frames (C, C++) among the Python frames"},                               \
-        {0, "subprocesses", NULL, "also the processes that it has started or starts"},                       \
-        {0, "no-stop", NULL,                                                                                 \
-         "never stop a thread; what cannot be proved otherwise is refused, and counted"},                    \
+        {0, "subprocesses", NULL, "its children too, also those that it starts later"},                      \
+        {0, "no-stop", NULL, "never stop a thread; samples that need a stop are refused, and counted"},      \
     {                                                                                                        \
         0, "force", NULL, "take the nearest known layout for an unknown version of CPython"                  \
     }
