@@ -62,3 +62,42 @@ def test_each_worker_has_its_number_its_line_and_its_time_and_the_parent_is_ther
     pages = sorted(path.name for path in tmp_path.glob("ticket*"))
     assert "ticket-rank-1.html" in pages
     assert {f"ticket-rank-1-pid-{row['pid']}.html" for name, row in rows.items() if name} <= set(pages)
+
+
+SPAWNED = """
+import time
+import torch
+def work(number):
+    torch.set_num_threads(1)
+    net = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    while True:
+        net(torch.randn(8 * (number + 1), 4)).sum().backward()
+        optimizer.step()
+        time.sleep(0.01)
+if __name__ == "__main__":
+    context = torch.multiprocessing.spawn(work, nprocs=2, join=False)
+    print("ready", *context.pids(), flush=True)
+    context.join()
+"""
+
+
+def test_processes_without_ranks_have_a_row_each(tmp_path):
+    script = tmp_path / "spawns.py"
+    script.write_text(SPAWNED)
+    with jobs.start(sys.executable, script, ready="ready", ready_seconds=120) as job:
+        jobs.wait_until(lambda: "\n" in job.output, 20, "the pids")
+        pids = [int(word) for word in job.output.split()[1:3]]
+        try:
+            of = "SELECT count(*) AS n, max(samples) AS samples FROM python.torch_step HAVING count(*) > 20"
+            for pid in pids:
+                assert probe(pid, "config", "probing.torch.profiling=on").returncode == 0
+            jobs.wait_until(lambda: all(jobs.rows(pid, of) for pid in pids), 90, "steps of both")
+            samples = [jobs.rows(pid, of)[0]["samples"] for pid in pids]
+            assert samples == [8, 16]
+            shown = probe("-t", job.pid, "--all", "torch", "--once").stdout.split("\n\n")[0]
+            assert [line.split()[1] for line in shown.splitlines()[1:]] == list(map(str, sorted(pids))), shown
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

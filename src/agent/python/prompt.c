@@ -463,7 +463,7 @@ static void describe_place(const struct pb_python *py, pb_pyobject *holder, cons
             snprintf(ret, size, "[%ld of %ld] of a ", i, n);
 }
 
-/* referrers(gc.get_referrers, value, most): a text for each of the first `most`. */
+/* referrers(gc.get_referrers, value, most): a text and the address of each of the first `most`, in turn. */
 static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();
@@ -477,6 +477,8 @@ static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
     for (long i = 0, n = found ? py->list_size(all) : 0; i < n && i < limit; i++) {
         char kind[101], place[160], text[320];
         pb_pyobject *each = py->list_get(all, i), *owner = NULL;
+        if (each == args) /* of this call */
+            continue;
         const unsigned header = pb_module_header(py);
         snprintf(kind, sizeof(kind), "%.100s", pb_class_name(pb_type_of(each, header), header));
         describe_place(py, each, value, kind, place, sizeof(place));
@@ -486,11 +488,14 @@ static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
             owner && pb_type_of(owner, pb_module_header(py)) == py->str_type ? py->utf8_of(owner) : NULL;
         snprintf(text, sizeof(text), "%s%s%s%.50s", place, kind, module ? " of " : "", module ? module : "");
         py->err_clear();
-        pb_pyobject *told = py->str_from_utf8(text, (long)strlen(text), "replace");
-        if (told)
-            py->list_append(found, told);
-        if (told)
-            py->decref(told);
+        pb_pyobject *told[] = {py->str_from_utf8(text, (long)strlen(text), "replace"),
+                               py->int_from((unsigned long)(uintptr_t)each)};
+        for (int k = 0; k < 2; k++)
+            if (told[0] && told[1])
+                py->list_append(found, told[k]);
+        for (int k = 0; k < 2; k++)
+            if (told[k])
+                py->decref(told[k]);
     }
     if (all)
         py->decref(all);

@@ -111,16 +111,22 @@ static const char tree[] =
     " round(100 * total / sum(total) OVER (PARTITION BY {rank,}model), 1) AS \"self %\""
     " FROM calls ORDER BY {rank,}first, depth";
 
+/* Of how many the rows are, and what tells them apart: processes that have no rank are told apart by pid. */
+enum rows_of { ONE, RANKS, PROCESSES };
+#define WAITING ", round(100 * (c - min(c) OVER ()) / d, 1) AS \"waits for other ranks at least %\""
+
 static const struct {
-    const char *mark, *several, *single;
+    const char *mark, *of[PROCESSES + 1];
 } marks[] = {
-    {"{rank,}", "rank, ", ""},
-    {"{by rank}", "GROUP BY rank ORDER BY rank", ""},
-    {"{over rank}", "PARTITION BY rank", ""},
-    {"{join rank}", "JOIN whole USING (rank)", ", whole"},
-    {"{waiting}", ", round(100 * (c - min(c) OVER ()) / d, 1) AS \"waits for other ranks at least %\"", ""},
-    {"{if any}", "", " HAVING count(*) > 0"},
-    {"{own line}", NULL, NULL}, /* of put_own_line */
+    {"{rank,}", {"", "rank, ", "rank, target_pid, "}},
+    {"{by rank}", {"", "GROUP BY rank ORDER BY rank", "GROUP BY rank, target_pid ORDER BY rank, target_pid"}},
+    {"{over rank}", {"", "PARTITION BY rank", "PARTITION BY rank, target_pid"}},
+    {"{join rank}",
+     {", whole", "JOIN whole USING (rank)",
+      "JOIN (SELECT target_pid, ms FROM whole) AS whole USING (target_pid)"}},
+    {"{waiting}", {"", WAITING, WAITING}},
+    {"{if any}", {" HAVING count(*) > 0", "", ""}},
+    {"{own line}", {NULL, NULL, NULL}}, /* of put_own_line */
 };
 #define MARKS (sizeof(marks) / sizeof(marks[0]))
 
@@ -137,7 +143,7 @@ static void put_own_line(FILE *to, const struct pb_own_code *own)
 }
 
 /* Writes a statement, with its marks filled in. own: NULL: not known. */
-static void put_statement(FILE *to, const char *statement, bool ranks, const struct pb_own_code *own)
+static void put_statement(FILE *to, const char *statement, enum rows_of of, const struct pb_own_code *own)
 {
     while (*statement) {
         size_t i = 0;
@@ -147,8 +153,8 @@ static void put_statement(FILE *to, const char *statement, bool ranks, const str
             putc(*statement++, to);
             continue;
         }
-        if (marks[i].several)
-            fputs(ranks ? marks[i].several : marks[i].single, to);
+        if (marks[i].of[of])
+            fputs(marks[i].of[of], to);
         else
             put_own_line(to, own);
         statement += strlen(marks[i].mark);
@@ -177,7 +183,7 @@ static void put_diagnosis(FILE *to, const struct pb_call *call)
 }
 
 /* All statements to run, on the heap. call: whose job is judged too; NULL: none. NULL: out of memory. */
-static char *make_sql(const struct pb_call *call, bool as_tree, bool as_table, bool ranks,
+static char *make_sql(const struct pb_call *call, bool as_tree, bool as_table, enum rows_of of,
                       const struct pb_own_code *own)
 {
     const char *const summary[] = {rates, split, waits, calls, evaluations, modules, collectives, alerts};
@@ -188,16 +194,24 @@ static char *make_sql(const struct pb_call *call, bool as_tree, bool as_table, b
     if (!to)
         return NULL;
     if (as_tree)
-        put_statement(to, tree, ranks, NULL);
+        put_statement(to, tree, of, NULL);
     if (call)
         put_diagnosis(to, call);
     if (!as_tree && !as_table) /* csv, json and tsv hold one table: the steps */
-        put_statement(to, steps, ranks, NULL);
+        put_statement(to, steps, of, NULL);
     for (size_t i = 0; !as_tree && as_table && i < sizeof(summary) / sizeof(summary[0]); i++) {
         fputs(i ? "; " : "", to);
-        put_statement(to, summary[i], ranks, own);
+        put_statement(to, summary[i], of, own);
     }
     return fclose(to) == 0 ? sql : NULL;
+}
+
+static enum rows_of rows_of(const struct pb_targets *targets)
+{
+    for (size_t i = 0; targets->n > 1 && i < targets->n; i++)
+        if (targets->at[i].labelled_by == PB_LABEL_BY_PID)
+            return PROCESSES;
+    return targets->n > 1 ? RANKS : ONE;
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -219,13 +233,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
     bool live =
         !as_tree && o.format == PB_QUERY_TABLE && isatty(STDOUT_FILENO) && !pb_call_option(call, "once");
     struct pb_own_code own;
-    bool ranks = call->targets.n > 1,
-         known = !as_tree && o.format == PB_QUERY_TABLE && !ranks && !call->targets.at[0].dead &&
+    enum rows_of of = rows_of(&call->targets);
+    bool known = !as_tree && o.format == PB_QUERY_TABLE && of == ONE && !call->targets.at[0].dead &&
                  pb_own_code_ask(&call->ask, &call->targets.at[0], PB_OWN_OUTSIDE, &own, err) == 0;
     err->text[0] = '\0';
     bool judged = !as_tree && o.format == PB_QUERY_TABLE && !call->targets.at[0].dead;
-    char *sql =
-        make_sql(judged ? call : NULL, as_tree, o.format == PB_QUERY_TABLE, ranks, known ? &own : NULL);
+    char *sql = make_sql(judged ? call : NULL, as_tree, o.format == PB_QUERY_TABLE, of, known ? &own : NULL);
     if (!sql)
         return pb_fail(err, -ENOMEM, "out of memory");
     int r = live ? pb_query_watch(call, &o, sql, strlen(sql), err)
