@@ -69,8 +69,8 @@ def test_any_object_is_told_without_code_of_its_class():
         assert "own_bytes" not in told
         assert inspect(job, "inner@work")["fields"] == [{"name": '"lr"', "value": "0.1"}]
         told = [row["what"] for row in inspect(job, "shared", "--referrers")["referrers"]]
-        assert sorted(told) == ["[1 of 2] of a list: held of the module __main__", "place in a dict: point.parts of work",
-                                "shared in a dict of __main__"], told
+        assert sorted(told) == ["[1 of 2] of a list: held of the module __main__",
+                                "place in a dict: point.parts of work", "shared in a dict of __main__"], told
         shown = probe(job.pid, "inspect", "words").stdout
         assert "\x1b" not in shown and "[2]" in shown
         for wrong, text in (("nosuch", "NameError"), ("x = 1", "no expression"),
