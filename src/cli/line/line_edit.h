@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct pb_err;
+
 #define PB_LINE_MAX (1u << 20) /* bytes of one input; longer input is refused */
 
 struct pb_line;
@@ -38,5 +40,7 @@ void pb_line_close(struct pb_line *l);
  * Ctrl-D, or the terminal is gone. Ctrl-C clears the input. */
 int pb_line_read(struct pb_line *l, const char *prompt, const char *more, char **ret);
 
-/* "NAME_history" in the user's state directory, which is created. -ENOENT: there is no such directory. */
-int pb_line_history_path(const char *name, char *ret, size_t size);
+/* A prompt on the terminal of this process; its history is "NAME_history" in the user's state directory,
+ * which is created. Without such a directory there is no history. */
+int pb_line_open_prompt(const char *name, const struct pb_line_hooks *hooks, struct pb_line **ret,
+                        struct pb_err *err);

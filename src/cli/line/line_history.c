@@ -2,10 +2,12 @@
 #include "cli/line/line_history.h"
 
 #include "base/cleanup.h"
+#include "base/err.h"
 #include "cli/line/line_edit.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +157,7 @@ static int make_directories(char *path)
     return 0;
 }
 
-int pb_line_history_path(const char *name, char *ret, size_t size)
+static int find_path(const char *name, char *ret, size_t size)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int n;
@@ -167,4 +169,14 @@ int pb_line_history_path(const char *name, char *ret, size_t size)
     else
         return -ENOENT;
     return n < (int)size && make_directories(ret) == 0 ? 0 : -ENOENT;
+}
+
+int pb_line_open_prompt(const char *name, const struct pb_line_hooks *hooks, struct pb_line **ret,
+                        struct pb_err *err)
+{
+    char path[PATH_MAX];
+
+    bool found = find_path(name, path, sizeof(path)) == 0;
+    int r = pb_line_open(STDIN_FILENO, STDOUT_FILENO, hooks, found ? path : NULL, ret);
+    return r < 0 ? pb_fail(err, r, "the prompt cannot be opened: %s", strerror(-r)) : 0;
 }

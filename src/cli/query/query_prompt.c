@@ -11,7 +11,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,12 +236,10 @@ int pb_query_prompt(const struct pb_call *call, const struct pb_query_options *o
     struct sql_prompt p = {.call = call, .o = *o};
     const struct pb_line_hooks hooks = {.is_whole = is_whole, .complete = complete, .arg = &p};
     struct pb_line *line;
-    char history[PATH_MAX];
 
-    bool kept = pb_line_history_path("sql", history, sizeof(history)) == 0;
-    int r = pb_line_open(STDIN_FILENO, STDOUT_FILENO, &hooks, kept ? history : NULL, &line);
+    int r = pb_line_open_prompt("sql", &hooks, &line, err);
     if (r < 0)
-        return pb_fail(err, r, "the prompt cannot be opened: %s", strerror(-r));
+        return r;
     print_greeting(call);
     while (r == 0 && !p.over) {
         _cleanup_free_ char *text = NULL;

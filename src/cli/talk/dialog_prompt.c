@@ -15,7 +15,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,12 +286,10 @@ static int ask_person(struct python_prompt *p, struct pb_err *err)
 {
     const struct pb_line_hooks hooks = {.is_whole = is_whole, .complete = complete, .bare = true, .arg = p};
     struct pb_line *line;
-    char history[PATH_MAX];
 
-    bool kept = pb_line_history_path("python", history, sizeof(history)) == 0;
-    int r = pb_line_open(STDIN_FILENO, STDOUT_FILENO, &hooks, kept ? history : NULL, &line);
+    int r = pb_line_open_prompt("python", &hooks, &line, err);
     if (r < 0)
-        return pb_fail(err, r, "the prompt cannot be opened: %s", strerror(-r));
+        return r;
     printf("probing " PROBING_VERSION ": Python in process %d; help() explains, Ctrl-D leaves\n",
            (int)p->dialog->pid);
     while (r == 0 && !p->over) {

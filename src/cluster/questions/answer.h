@@ -36,8 +36,8 @@ void pb_answer_ranks(const struct pb_answering *a);
 int pb_answer_targets(const struct pb_answering *a, struct pb_targets *ret);
 
 /* stacks.c: "stacks" [ROUNDS [INTERVAL_MS [native]]]: the set of stacks (ask/stackset.h) of all ranks in the
- * last round. With several rounds a rank's own output is "still" or "moved"; its errors are why it could not
- * be read, or what it waits for. */
+ * last round. The errors of a rank are why it could not be read, or what it waits for; its status says which,
+ * and whether it stood still. */
 int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err);
 /* look.c: "look": every rank that is here, with what would keep it from being probed as its errors. -EINVAL
  * where they are of several jobs, which the sentence names. */

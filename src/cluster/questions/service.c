@@ -40,6 +40,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* What a node is asked to do with it: see answer.h. */
+enum verb { FIND, START, HOLD, WAIT, END, VERBS };
+static const char *const verbs[VERBS] = {"find", "start", "hold", "wait", "end"};
+
 /* --- the node --- */
 
 #define MARK_VARIABLE "PROBING_SERVED_FOR"
@@ -189,18 +193,22 @@ int pb_answer_service(const struct pb_answering *a, struct pb_err *err)
 
     if (q->nwords < 3)
         return pb_fail(err, -EINVAL, "usage: service find|start|hold|wait|end MARK");
-    const char *what = q->words[1], *mark = q->words[2];
+    const char *mark = q->words[2];
+    int verb = FIND;
+    while (verb < VERBS && strcmp(verbs[verb], q->words[1]) != 0)
+        verb++;
+    if (verb == VERBS)
+        return pb_fail(err, -ENOSYS, "probing %s here cannot '%s' a service", PROBING_VERSION, q->words[1]);
     end = end < a->deadline_ns - AGAIN_MS * PB_NS_PER_MS ? end : a->deadline_ns - AGAIN_MS * PB_NS_PER_MS;
     drop_foreign_runtime();
     struct pb_own_service own = find_service();
-    if (strcmp(what, "end") == 0)
+    if (verb == END)
         return end_service(&own, mark, err);
-    bool hold = strcmp(what, "hold") == 0;
-    if (!own.pid && (hold || strcmp(what, "start") == 0)) {
-        r = start_service(q, hold, err);
+    if (!own.pid && (verb == HOLD || verb == START)) {
+        r = start_service(q, verb == HOLD, err);
         own = r == 0 ? find_service() : own;
     }
-    while (!own.pid && strcmp(what, "wait") == 0 && pb_now_ns() < end) {
+    while (!own.pid && verb == WAIT && pb_now_ns() < end) {
         pb_sleep_ns(AGAIN_MS * PB_NS_PER_MS);
         own = find_service();
     }
@@ -267,12 +275,12 @@ static void find_own_addresses(struct serving *s)
     freeifaddrs(all);
 }
 
-static size_t make_words(const struct serving *s, const char *what, const char **ret)
+static size_t make_words(const struct serving *s, enum verb verb, const char **ret)
 {
     size_t n = 0;
 
     ret[n++] = "service";
-    ret[n++] = what;
+    ret[n++] = verbs[verb];
     ret[n++] = s->c->serve;
     for (size_t i = 0; s->c->way != PB_WAY_LOCAL && i < s->nown; i++)
         ret[n++] = s->own[i];
@@ -295,13 +303,13 @@ static int take_service(void *arg, size_t node, struct pb_node_answer *answer, s
 }
 
 /* Asks the nodes that are selected. Those that do not answer have no service. */
-static int ask_services(struct serving *s, const char *what, unsigned limit_ms, struct pb_err *err)
+static int ask_services(struct serving *s, enum verb verb, unsigned limit_ms, struct pb_err *err)
 {
     const char *words[3 + OWN_ADDRESSES];
     _cleanup_(pb_cluster_result_done) struct pb_cluster_result result = {0};
     struct pb_cluster_question q = {.selection = &s->s,
                                     .words = words,
-                                    .nwords = make_words(s, what, words),
+                                    .nwords = make_words(s, verb, words),
                                     .deadline_ms = limit_ms,
                                     .most = 4096,
                                     .answer = take_service,
@@ -356,7 +364,7 @@ static int hold_services(struct serving *s, unsigned limit_ms, struct pb_err *er
     select_nodes(s, has_none);
     if (!s->s.asked)
         return 0;
-    question.nwords = make_words(s, "hold", words);
+    question.nwords = make_words(s, HOLD, words);
     _cleanup_close_ int errors = (int)syscall(SYS_memfd_create, "probing-launcher", MFD_CLOEXEC);
     int r = errors < 0 ? -errno : pb_question_encode(&question, &line, &length);
     if (r < 0)
@@ -365,7 +373,7 @@ static int hold_services(struct serving *s, unsigned limit_ms, struct pb_err *er
         .c = s->c, .selection = &s->s, .question = line, .length = length, .holds = true};
     r = pb_link_hold(&plan, errors, err);
     if (r == 0)
-        r = ask_services(s, "wait", limit_ms, err);
+        r = ask_services(s, WAIT, limit_ms, err);
     read_errors(errors, last, sizeof(last));
     for (size_t i = 0; i < s->s.nnodes; i++)
         if (s->s.node[i] && !s->at[i].there && !s->at[i].why[0])
@@ -459,7 +467,7 @@ static void take_reasons(struct serving *s, unsigned limit_ms, struct pb_node_re
     for (size_t i = 0; i < s->c->nnodes; i++)
         snprintf(ret[i].text, sizeof(ret[i].text), "%s", s->at[i].why);
     select_nodes(s, is_useless);
-    ask_services(s, "end", limit_ms, &ignored);
+    ask_services(s, END, limit_ms, &ignored);
 }
 
 int pb_cluster_serve(struct pb_cluster *c, const struct pb_cluster_result *looked, unsigned limit_ms,
@@ -476,7 +484,7 @@ int pb_cluster_serve(struct pb_cluster *c, const struct pb_cluster_result *looke
             s.s.asked--;
         }
     if (r == 0)
-        r = ask_services(&s, hold ? "find" : "start", limit_ms, err);
+        r = ask_services(&s, hold ? FIND : START, limit_ms, err);
     if (r == 0 && hold)
         r = hold_services(&s, limit_ms, err);
     if (r == 0)
@@ -496,7 +504,7 @@ int pb_cluster_end_services(struct pb_cluster *c, unsigned limit_ms, struct pb_n
 
     int r = reasons ? open_serving(c, &s, err) : pb_fail(err, -ENOMEM, "out of memory");
     if (r == 0)
-        r = ask_services(&s, "end", limit_ms, err);
+        r = ask_services(&s, END, limit_ms, err);
     for (size_t i = 0; r == 0 && i < c->nnodes; i++)
         snprintf(reasons[i].text, sizeof(reasons[i].text), "%s", s.at[i].why);
     if (r == 0)

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The status of a rank in an answer. */
+enum { READ, FAILED, STILL };
+
 /* --- the node --- */
 
 enum { ROUNDS_MAX = 10, MARGIN_MS = 200 };
@@ -123,12 +126,9 @@ int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err)
     }
     for (size_t i = 0; r == 0 && i < t.targets.n; i++) {
         const struct seen *s = &t.seen[i];
-        const char *how = s->moved ? "moved" : "still";
         pb_answer_rank(a->out, &a->members->at[i], a->members->world);
-        if (n > 1 && !s->failed)
-            pb_answer_bytes(a->out, false, how, strlen(how));
         pb_answer_bytes(a->out, true, s->text, strlen(s->text));
-        pb_answer_exit(a->out, s->failed);
+        pb_answer_exit(a->out, s->failed ? FAILED : n > 1 && !s->moved ? STILL : READ);
     }
     if (r == 0)
         pb_answer_bytes(a->out, false, last.bytes, last.size);
@@ -194,12 +194,11 @@ static int take_answer(void *arg, size_t node, struct pb_node_answer *answer, st
         struct pb_answer_part *p = &answer->ranks[i];
         if (make_ranks(m, (size_t)p->rank.rank + 1) < 0)
             return pb_fail(err, -ENOMEM, "out of memory");
-        m->ranks[p->rank.rank] =
-            (struct pb_rank_stacks){.answered = true,
-                                    .failed = p->status != 0,
-                                    .still = p->output.n == 5 && memcmp(p->output.at, "still", 5) == 0,
-                                    .node = (uint32_t)node,
-                                    .text = pb_take_ptr(p->errors.at)};
+        m->ranks[p->rank.rank] = (struct pb_rank_stacks){.answered = true,
+                                                         .failed = p->status != READ && p->status != STILL,
+                                                         .still = p->status == STILL,
+                                                         .node = (uint32_t)node,
+                                                         .text = pb_take_ptr(p->errors.at)};
     }
     return r;
 }
