@@ -396,7 +396,7 @@ def test_the_page_shows_the_stacks_of_all_ranks_as_one_tree(job, tmp_path):
                                 ["find", "[role=treeitem]:has-text('load_batch')"], ["text", ".note"],
                                 ["text", "[role=tree]"], ["click", "[role=treeitem]:has-text('load_batch')"],
                                 ["see", "1 of 4: rank 3"], ["outside"])
-    assert "part from the rest at train" in found[2] and "rank" in found[2], found
+    assert found[2].startswith("Below train: ") and "rank 3 in load_batch" in found[2], found
     assert "ranks 1, 2" in found[3] and "rank 3" in found[3] and not found[6], found
 
 
