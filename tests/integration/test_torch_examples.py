@@ -61,8 +61,8 @@ def test_torch_shows_steps_and_the_tree_of_modules():
 def test_images_are_waited_for_and_losses_are_tracked():
     with jobs.start(sys.executable, EXAMPLES / "imagenet.py", "--images", "160", ready="epoch 0",
                     ready_seconds=90) as job:
-        refused = probe(job.pid, "track", "loss")
-        assert refused.returncode == 2 and "'loss' is no VARIABLE@FUNCTION" in refused.stderr, refused.stderr
+        refused = probe(job.pid, "track", "los")
+        assert refused.returncode == 2 and "'los' is no VARIABLE@FUNCTION" in refused.stderr, refused.stderr
         assert probe(job.pid, "track", "loss@train", "acc1@train", "lr", "grad_norm", "throughput", "los@train",
                      "x@nothing").returncode == 0
         turned = lambda: query(job.pid, "SELECT count(*) AS n FROM python.variables WHERE name = 'loss'")[0]["n"] > 3
@@ -78,6 +78,8 @@ def test_images_are_waited_for_and_losses_are_tracked():
         assert logged["lr"] == 0.05, logged
         assert logged["loss"] > 0, logged
         assert logged["grad_norm"] > 0, logged
+        known = ("loss", "epoch", "step", "grad_norm_used")
+        assert probe(job.pid, "track", *known).stdout.startswith("tracked after each step: " + " ".join(known) + "\n")
         assert logged["throughput"] > 0, logged
         told = [row["message"] for row in query(job.pid, "SELECT message FROM probing.log WHERE source = "
                                                          "'track' ORDER BY 1")]

@@ -5,6 +5,7 @@
 #include "ask/tool_settings.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "cli/commands/config.h"
 #include "cli/fanout.h"
 #include "cli/print/rows.h"
 #include "cli/talk/keeper.h"
@@ -155,7 +156,8 @@ struct shown {
     const struct pb_call *call;
     const struct pb_target *target;
     const struct wanted *wanted;
-    struct pb_rows *rows; /* NULL: print for a person */
+    struct pb_rows *rows; /* NULL: print for a person, by this: */
+    pb_setting_printer print;
 };
 
 static void show_one(void *arg, const struct pb_shown_setting *s)
@@ -165,7 +167,7 @@ static void show_one(void *arg, const struct pb_shown_setting *s)
     if (!is_wanted(to->call, to->wanted, s->name))
         return;
     if (!to->rows) {
-        print_setting(s);
+        to->print(s);
         return;
     }
     const char *const texts[COLUMNS] = {
@@ -175,9 +177,10 @@ static void show_one(void *arg, const struct pb_shown_setting *s)
 }
 
 static int show_settings(const struct pb_call *call, const struct pb_target *target,
-                         const struct wanted *wanted, struct pb_rows *rows, struct pb_err *err)
+                         const struct wanted *wanted, struct pb_rows *rows, pb_setting_printer print,
+                         struct pb_err *err)
 {
-    struct shown to = {call, target, wanted, rows};
+    struct shown to = {call, target, wanted, rows, print};
     struct pb_settings settings;
 
     int r = pb_settings_of(&call->ask, target, &settings, err);
@@ -204,7 +207,7 @@ static bool turns_torch_on(const struct pb_call *call, const struct wanted *want
 }
 
 static int do_all(const struct pb_call *call, const struct wanted *wanted, bool sets, struct pb_rows *to,
-                  struct pb_err *err)
+                  pb_setting_printer print, struct pb_err *err)
 {
     struct pb_parts_session *sessions = NULL;
     int failed = 0, r = 0;
@@ -217,7 +220,7 @@ static int do_all(const struct pb_call *call, const struct wanted *wanted, bool 
         const struct pb_target *target = &call->targets.at[i];
         r = sets ? set_all(call, target, &sessions[i], wanted, err) : 0;
         if (r == 0)
-            r = show_settings(call, target, wanted, to, err);
+            r = show_settings(call, target, wanted, to, print, err);
         if (r < 0)
             failed = pb_target_failed(call, target, r, err);
     }
@@ -227,7 +230,7 @@ static int do_all(const struct pb_call *call, const struct wanted *wanted, bool 
     return failed;
 }
 
-static int run(const struct pb_call *call, struct pb_err *err)
+int pb_config_run(const struct pb_call *call, pb_setting_printer print, struct pb_err *err)
 {
     struct wanted wanted[PB_ARGS_MAX];
     enum pb_format format = call->format;
@@ -243,11 +246,16 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (r < 0)
         return r;
     pb_rows_init(&rows, columns, COLUMNS);
-    failed =
-        call->targets.n ? do_all(call, wanted, sets, to, err) : show_settings(call, NULL, wanted, to, err);
+    failed = call->targets.n ? do_all(call, wanted, sets, to, print, err)
+                             : show_settings(call, NULL, wanted, to, print, err);
     r = !to || (failed && call->targets.n == 1) ? failed : pb_rows_print(&rows, format, NULL, err);
     pb_rows_done(&rows);
     return r < 0 ? r : failed;
+}
+
+static int run(const struct pb_call *call, struct pb_err *err)
+{
+    return pb_config_run(call, print_setting, err);
 }
 
 const struct pb_command pb_cmd_config = {

@@ -68,7 +68,7 @@ static const struct section {
      " FROM last HAVING count(*) > 0",
      ROWS},
     {"Slowest modules", "None were recorded.",
-     "SELECT stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS avg_ms,"
+     "SELECT stage, module, module_type, count(*) AS calls, round(avg(duration_ms), 4) AS avg_ms,"
      " round(sum(self_ms), 2) AS self_total_ms FROM python.torch_trace"
      " WHERE timestamp > (SELECT max(timestamp) FROM python.torch_trace) - INTERVAL 1 MINUTE"
      " AND stage <> 'step' AND NOT (stage = 'backward' AND EXISTS (FROM python.comm_collective))"

@@ -84,7 +84,7 @@ static const char modules[] =
     " last AS (SELECT * FROM python.torch_trace, edge WHERE timestamp > edge.t"
     " AND (stage IN ('forward', 'eval', 'recompute') OR depth = 0) AND stage <> 'step'"
     " AND NOT (stage = 'backward' AND EXISTS (FROM python.comm_collective)))"
-    " SELECT {rank,}stage, module, module_type AS class, count(*) AS calls, round(avg(duration_ms), 4) AS "
+    " SELECT {rank,}stage, module, module_type, count(*) AS calls, round(avg(duration_ms), 4) AS "
     "avg_ms,"
     " round(avg(self_ms), 4) AS self_ms, round(100 * sum(self_ms) / any_value(ms), 1) AS \"of steps %\""
     " FROM last {join rank} GROUP BY {rank,}stage, module, module_type ORDER BY sum(self_ms) DESC LIMIT 12";
@@ -106,7 +106,7 @@ static const char tree[] =
     " avg(duration_ms) AS avg_ms, avg(self_ms) AS self_ms, sum(self_ms) AS total, min(timestamp) AS first"
     " FROM python.torch_trace WHERE stage = 'forward' GROUP BY ALL)"
     " SELECT {rank,}repeat('  ', depth) || CASE WHEN starts_with(module, parent || '.')"
-    " THEN module[length(parent) + 2:] ELSE module END AS module, module_type AS class, calls,"
+    " THEN module[length(parent) + 2:] ELSE module END AS module, module_type, calls,"
     " round(avg_ms, 4) AS avg_ms, round(self_ms, 4) AS self_ms,"
     " round(100 * total / sum(total) OVER (PARTITION BY {rank,}model), 1) AS \"self %\""
     " FROM calls ORDER BY {rank,}first, depth";

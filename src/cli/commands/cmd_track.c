@@ -1,23 +1,42 @@
 /* track: expressions of a training, evaluated at the end of each step. The command composes a setting of the
  * process (probing.torch.profiling). */
 #include "cli/cli.h"
+#include "cli/commands/config.h"
 #include "control/settings.h"
 
 #include <stdio.h>
 #include <string.h>
 
-extern const struct pb_command pb_cmd_config;
-
 /* What has a value without a function; the same as in python/probing/_track.py. */
 static bool needs_function(const char *word)
 {
-    static const char *const known[] = {"lr", "grad_norm", "grad_norm_local", "throughput"};
+    static const char *const known[] = {"lr",         "grad_norm", "grad_norm_local", "grad_norm_used",
+                                        "throughput", "loss",      "epoch",           "step"};
     const char *at = strchr(word, '@');
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(word, known[i]) == 0)
             return false;
     return !at || at == word || !at[1];
+}
+
+/* For a person: what is tracked, rather than the setting that says so. */
+static void print_tracked(const struct pb_shown_setting *s)
+{
+    const char *list = strstr(s->value, "exprs=");
+
+    if (!list) {
+        puts(strncmp(s->value, "on", 2) == 0 ? "nothing is tracked; steps are recorded"
+                                             : "nothing is tracked");
+        return;
+    }
+    fputs("tracked after each step:", stdout);
+    for (const char *each = list + strlen("exprs="); *each;) {
+        size_t n = strcspn(each, ",");
+        printf(" %.*s", (int)n, each);
+        each += n + (each[n] == ',');
+    }
+    puts("\nin python.variables and, a row a step, in training_logs");
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -36,17 +55,16 @@ static int run(const struct pb_call *call, struct pb_err *err)
             return pb_fail(
                 err, PB_USAGE,
                 "'%.60s' is no VARIABLE@FUNCTION, such as loss@train; without a function there are "
-                "lr, grad_norm and throughput",
+                "loss, epoch, step, lr, grad_norm and throughput",
                 call->args[i]);
         n += snprintf(setting + n, sizeof(setting) - (size_t)n, "%s%s", i ? "," : ",exprs=", call->args[i]);
     }
     if (n < 0 || (size_t)n >= strlen(name) + PB_SETTING_LENGTH)
         return pb_fail(err, PB_USAGE, "all expressions together have at most %d bytes",
                        PB_SETTING_LENGTH - 11);
-    config.command = &pb_cmd_config;
     config.args[0] = setting;
     config.nargs = 1;
-    return pb_cmd_config.run(&config, err);
+    return pb_config_run(&config, print_tracked, err);
 }
 
 const struct pb_command pb_cmd_track = {
