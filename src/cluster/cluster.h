@@ -2,8 +2,8 @@
  * ranks.
  *
  * `probing cluster attach` stores what it found in a file of the user (0600, in the runtime folder), so that
- * later commands can start at once. Each answer lists the node's ranks (wire.h), so a stale file causes a
- * warning, never a wrong result. */
+ * later commands can start at once. Each answer lists the node's ranks (node_wire.h), so a stale file causes
+ * a warning, never a wrong result. */
 #pragma once
 
 #include "cluster/roles.h"

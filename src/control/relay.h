@@ -29,7 +29,7 @@ enum pb_relay_kind {
     PB_RELAY_OUTPUT = 'O',
     PB_RELAY_ERRORS = 'E',
     PB_RELAY_EXIT = 'X', /* one byte: the exit status */
-    /* between a cluster's asking and answering end (cluster/link/wire.h) */
+    /* between a cluster's asking and answering end (cluster/link/node_wire.h) */
     PB_RELAY_VERSION = 'V', /* the first of both */
     PB_RELAY_RANK = 'R',    /* what follows is about this rank */
     PB_RELAY_END = 'Z',     /* the answer is whole */

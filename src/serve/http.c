@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/questions/clock.h"
+#include "cluster/questions/cluster_clock.h"
 #include "control/relay.h"
 #include "serve/answer.h"
 #include "serve/connections.h"

@@ -112,7 +112,7 @@ FRAMINGS = {"control/frame.h": {"control", "agent"},
             "control/packet.h": {"control", "cli", "cluster", "engine", "profile"}}
 # The sources that cut or make packets, by the header that says what is in them.
 PACKETS = {"control/relay.h": {"control/relay.c"},
-           "cluster/link/wire.h": {"cluster/link/wire.c", "cluster/link/wire_reader.c"},
+           "cluster/link/node_wire.h": {"cluster/link/node_wire.c", "cluster/link/node_wire_reader.c"},
            "engine/shared/wire.h": {"engine/shared/wire.c"}, "engine/shared/sent.h": {"engine/shared/sent.c"},
            "profile/stream.h": {"profile/stream.c", "profile/stream_read.c"},
            "cli/talk/dialog.h": {"cli/talk/dialog.c"}}

@@ -17,7 +17,7 @@ PROC, USER, OWN = ("a file of /proc that the kernel makes", "the person at the t
 THERE = {
     "src/ask/profiles.c": (1, USER), "src/ask/wait_peer.c": (1, PROC),
     "src/base/limits.c": (1, "the cgroup of the tool"), "src/base/procfs.c": (2, PROC),
-    "src/base/replace.c": (2, USER), "src/cluster/find.c": (1, USER), "src/cluster/history.c": (1, USER),
+    "src/base/replace.c": (2, USER), "src/cluster/find_nodes.c": (1, USER), "src/cluster/archive_nodes.c": (1, USER),
     "src/cli/commands/cmd_archive.c": (1, USER),
     "src/cli/commands/cmd_eval.c": (1, USER), "src/cli/commands/cmd_query.c": (1, USER),
     "src/cli/line/line_history.c": (1, OWN),

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 #include "cluster/members.h"
 
 #include "test.h"

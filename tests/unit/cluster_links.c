@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "cluster/questions/clock.h"
+#include "cluster/questions/cluster_clock.h"
 
 #include "test.h"
 

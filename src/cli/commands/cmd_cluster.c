@@ -5,10 +5,10 @@
 #include "cli/cli.h"
 #include "cli/print/rows.h"
 #include "cli/ranks/ranks.h"
-#include "cluster/find.h"
-#include "cluster/questions/answer.h"
-#include "cluster/questions/look.h"
-#include "cluster/questions/service.h"
+#include "cluster/find_nodes.h"
+#include "cluster/questions/cluster_answer.h"
+#include "cluster/questions/cluster_look.h"
+#include "cluster/questions/cluster_service.h"
 #include "print/outlet.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include "cli/query/query_progress.h"
 #include "cli/ranks/ranks.h"
 #include "cli/stop.h"
-#include "cluster/questions/query.h"
+#include "cluster/questions/cluster_query.h"
 
 #include <errno.h>
 #include <inttypes.h>

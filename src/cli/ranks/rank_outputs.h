@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/ranks/ranks.h"
-#include "cluster/questions/command.h"
+#include "cluster/questions/cluster_command.h"
 
 /* A command line made of what was parsed: the command's name, `first` (options before its own, ended by
  * NULL), its options and arguments. */

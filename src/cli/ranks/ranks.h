@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cli/cli.h"
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
 /* ranks_archive: SQL over archives of many ranks, by DuckDB here: `cluster query --archive DIR`; see ranks.h
- * and cluster/history.h. */
+ * and cluster/archive_nodes.h. */
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/query/query_run.h"
 #include "cli/ranks/ranks.h"
-#include "cluster/history.h"
+#include "cluster/archive_nodes.h"
 
 #include <stdio.h>
 #include <string.h>

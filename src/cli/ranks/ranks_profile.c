@@ -1,6 +1,6 @@
 /* ranks_profile: flamegraph and top over the ranks of a cluster; see ranks.h. */
 #include "cli/values.h"
-#include "cluster/questions/profile.h"
+#include "cluster/questions/cluster_profile.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -9,7 +9,7 @@
 #include "cli/profile/profile_run.h"
 #include "cli/profile/profile_screen.h"
 #include "cli/ranks/ranks.h"
-#include "cluster/questions/clock.h"
+#include "cluster/questions/cluster_clock.h"
 #include "profile/write.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "cli/ranks/rank_outputs.h"
 #include "cli/ranks/ranks.h"
 #include "cli/values.h"
-#include "cluster/questions/clock.h"
+#include "cluster/questions/cluster_clock.h"
 
 #include <errno.h>
 #include <stdlib.h>

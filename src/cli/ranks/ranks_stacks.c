@@ -10,7 +10,7 @@
 #include "cli/ranks/ranks.h"
 #include "cli/values.h"
 #include "cluster/link/link.h"
-#include "cluster/questions/stacks.h"
+#include "cluster/questions/cluster_stacks.h"
 #include "print/outlet.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* ask_part: a question to the nodes of a cluster that are reached in one way: by their services, or by the
- * launcher. ask_parts.c asks the parts of a cluster at once; ask.c is one of them. */
+ * launcher. ask_parts.c asks the parts of a cluster at once; ask_nodes.c is one of them. */
 #pragma once
 
 #include "cluster/link/link.h"

@@ -1,4 +1,4 @@
-/* ask_parts: one question to all nodes, in the ways by which they are reached; see ask.h.
+/* ask_parts: one question to all nodes, in the ways by which they are reached; see ask_nodes.h.
  *
  * Nodes with a service are asked through it, the others through the launcher, at the same time. A node whose
  * service is not there any more is asked through the launcher a moment later. */

@@ -1,5 +1,5 @@
-/* ask_result: what came of each node; see ask.h. */
-#include "cluster/link/ask.h"
+/* ask_result: what came of each node; see ask_nodes.h. */
+#include "cluster/link/ask_nodes.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* link: one way to one node or, for launchers that start all at once, to all of them: a child with pipes, or
- * a socket with HTTP on it. ask.c has the loop. */
+ * a socket with HTTP on it. ask_nodes.c has the loop. */
 #pragma once
 
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 
 #include <sys/types.h>
 
@@ -44,7 +44,7 @@ bool pb_way_is_labelled(enum pb_cluster_way way);
 /* Whether a node is reached by a socket. */
 bool pb_way_is_socket(enum pb_cluster_way way);
 
-/* --- http.c --- */
+/* --- http_client.c --- */
 /* A nonblocking socket, connecting. -EHOSTUNREACH and others. */
 int pb_link_connect(const char *address, int *ret_fd);
 /* What is sent: the head and the question, on the heap. */
@@ -65,7 +65,7 @@ struct pb_http_in {
 int pb_http_take(struct pb_http_in *h, const char *bytes, size_t n,
                  int (*body)(void *arg, const char *bytes, size_t n), void *arg);
 
-/* --- links.c: links that stay for the next question (ask.h) --- */
+/* --- links.c: links that stay for the next question (ask_nodes.h) --- */
 struct pb_idle_link {
     pid_t pid; /* 0: a socket of a service */
     int out, errors;

@@ -1,4 +1,4 @@
-/* links: links that stay open after their answer, for the next question; see ask.h and link.h. */
+/* links: links that stay open after their answer, for the next question; see ask_nodes.h and link.h. */
 #include "cluster/link/link.h"
 
 #include "base/cleanup.h"

@@ -1,4 +1,4 @@
-/* find: the nodes of a job, by what its launcher knows. */
+/* find_nodes: the nodes of a job, by what its launcher knows. */
 #pragma once
 
 #include "cluster/cluster.h"

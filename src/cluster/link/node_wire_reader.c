@@ -1,7 +1,7 @@
-/* wire_reader: the asking end of an answer; see wire.h. Takes any bytes at all. */
+/* node_wire_reader: the asking end of an answer; see node_wire.h. Takes any bytes at all. */
 #include "base/text.h"
 #include "base/vector.h"
-#include "cluster/link/wire.h"
+#include "cluster/link/node_wire.h"
 
 #include "cluster/link/base64.h"
 #include "control/packet.h"

@@ -1,5 +1,5 @@
-/* wire: a question to a node and its answer, as packets (control/packet.h) of the kinds of control/relay.h,
- * the same over a launcher and over a service.
+/* node_wire: a question to a node and its answer, as packets (control/packet.h) of the kinds of
+ * control/relay.h, the same over a launcher and over a service.
  *
  *   question  VERSION ARGUMENTS BEGIN         as one line of base64, since launchers and services pass text
  *   answer    VERSION (RANK (OUTPUT ERRORS)* EXIT)* (OUTPUT ERRORS)* END
@@ -7,11 +7,11 @@
  * VERSION is text: the number of this format, the version of the program, the node's name. ARGUMENTS are
  * texts, each ended by NUL: which processes, which ranks, the limit in ms, then the words of the question.
  * RANK is text: what `pb_cluster_rank` has. OUTPUT and ERRORS between RANK and EXIT are that rank's, all
- * others the node's. END is the status, and a sentence where it is
- * not 0. An answer goes as bytes, or (srun cuts and mixes lines) as base64 without a newline.
+ * others the node's. END is the status, and a sentence where it is not 0. An answer goes as bytes, or (srun
+ * cuts and mixes lines) as base64 without a newline.
  *
- * What came is never trusted: a reader takes any bytes (tests/fuzz/cluster_wire.c), keeps no more than it
- * is allowed to, and names what is wrong. */
+ * What came is never trusted: a reader takes any bytes (tests/fuzz/cluster_wire.c), keeps no more than it is
+ * allowed to, and names what is wrong. */
 #pragma once
 
 #include "cluster/cluster.h"

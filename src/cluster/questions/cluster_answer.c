@@ -1,11 +1,11 @@
-/* answer: see answer.h. */
-#include "cluster/questions/answer.h"
+/* cluster_answer: see cluster_answer.h. */
+#include "cluster/questions/cluster_answer.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/history.h"
-#include "cluster/questions/clock.h"
+#include "cluster/archive_nodes.h"
+#include "cluster/questions/cluster_clock.h"
 
 #include <errno.h>
 #include <poll.h>

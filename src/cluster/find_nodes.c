@@ -1,5 +1,5 @@
-/* find: see find.h. */
-#include "cluster/find.h"
+/* find_nodes: see find_nodes.h. */
+#include "cluster/find_nodes.h"
 
 #include "ask/processes.h"
 #include "base/cleanup.h"

@@ -1,10 +1,10 @@
-/* history: archives of many ranks as nodes of a cluster; see history.h. */
-#include "cluster/history.h"
+/* archive_nodes: archives of many ranks as nodes of a cluster; see archive_nodes.h. */
+#include "cluster/archive_nodes.h"
 
 #include "ask/archived.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "cluster/link/wire.h"
+#include "cluster/link/node_wire.h"
 #include "control/identity.h"
 #include "remote/runs.h"
 

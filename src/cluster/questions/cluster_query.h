@@ -1,4 +1,4 @@
-/* query: SQL over all ranks of a cluster: planned here, answered by every node, finished here.
+/* cluster_query: SQL over all ranks of a cluster: planned here, answered by every node, finished here.
  *
  * Opening a query plans the statements, collects the nodes' rows until the deadline and passes them to a
  * worker here. Then the caller pulls events as from any query. rank, node and role lead every table;
@@ -6,7 +6,7 @@
  * own node only. */
 #pragma once
 
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 #include "engine/caller/broker.h"
 
 struct pb_cluster_query;

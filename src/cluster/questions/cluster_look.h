@@ -1,7 +1,7 @@
-/* look: the question which ranks the nodes of a cluster have. */
+/* cluster_look: the question which ranks the nodes of a cluster have. */
 #pragma once
 
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 
 /* Messages about single ranks, cap of them at most. */
 struct pb_cluster_look_notes {

@@ -1,13 +1,13 @@
-/* look: which ranks the nodes have, and whether they could be probed; see look.h. */
-#include "cluster/questions/look.h"
+/* cluster_look: which ranks the nodes have, and whether they could be probed; see cluster_look.h. */
+#include "cluster/questions/cluster_look.h"
 
 #include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
 #include "cluster/link/link.h"
-#include "cluster/questions/answer.h"
-#include "cluster/questions/clock.h"
+#include "cluster/questions/cluster_answer.h"
+#include "cluster/questions/cluster_clock.h"
 #include "inject/doctor.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
-/* profile: samples of all ranks of a cluster: each node samples its own, and sends them as a stream
+/* cluster_profile: samples of all ranks of a cluster: each node samples its own, and sends them as a stream
  * (profile/stream.h), which is read here as untrusted input. */
 #pragma once
 
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 #include "profile/sink.h"
 
 struct pb_cluster_profile_request {

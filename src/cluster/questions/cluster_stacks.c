@@ -1,12 +1,12 @@
-/* stacks: the stacks of all ranks, merged on each node and then here; see stacks.h. */
-#include "cluster/questions/stacks.h"
+/* cluster_stacks: the stacks of all ranks, merged on each node and then here; see cluster_stacks.h. */
+#include "cluster/questions/cluster_stacks.h"
 
 #include "ask/stacks.h"
 #include "ask/stackset.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/questions/answer.h"
+#include "cluster/questions/cluster_answer.h"
 
 #include <errno.h>
 #include <stdio.h>

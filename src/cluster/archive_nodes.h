@@ -1,4 +1,4 @@
-/* history: archives of many ranks as a cluster: `cluster query --archive DIR`.
+/* archive_nodes: archives of many ranks as a cluster: `cluster query --archive DIR`.
  *
  * DIR is an archive that all ranks wrote, or a folder with one archive for each node. Each node of each
  * archive becomes a node of a temporary cluster, answered by a child of this program. So planning,

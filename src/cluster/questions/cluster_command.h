@@ -1,7 +1,7 @@
-/* command: a command of this program in each rank of a cluster, and what each of them printed. */
+/* cluster_command: a command of this program in each rank of a cluster, and what each of them printed. */
 #pragma once
 
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 
 struct pb_rank_output {
     struct pb_cluster_rank rank;

@@ -1,11 +1,11 @@
-/* clock: how far the clocks of nodes are from ours.
+/* cluster_clock: how far the clocks of nodes are from ours.
  *
  * An exchange has four times: our question leaves (1), comes (2), its answer leaves (3), comes here (4). The
  * node's clock less ours lies between (3)-(4) and (2)-(1), whatever the ways took: half of that is the error.
  * Of eight exchanges over one link the one with the shortest way counts. */
 #pragma once
 
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 
 enum { PB_CLOCK_EXCHANGES = 8 };
 

@@ -1,13 +1,13 @@
-/* query: see query.h. */
-#include "cluster/questions/query.h"
+/* cluster_query: see cluster_query.h. */
+#include "cluster/questions/cluster_query.h"
 
 #include "ask/rows.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/questions/answer.h"
-#include "cluster/questions/clock.h"
-#include "cluster/questions/query_tables.h"
+#include "cluster/questions/cluster_answer.h"
+#include "cluster/questions/cluster_clock.h"
+#include "cluster/questions/cluster_query_tables.h"
 #include "engine/shared/sent.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* ask: one part of a question: its links, and what comes over them; see ask_part.h. */
+/* ask_nodes: one part of a question: its links, and what comes over them; see ask_part.h. */
 #include "base/text.h"
 #include "cluster/link/ask_part.h"
 

@@ -1,7 +1,7 @@
-/* service: services that `cluster attach --serve` starts on the nodes of a cluster. */
+/* cluster_service: services that `cluster attach --serve` starts on the nodes of a cluster. */
 #pragma once
 
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 
 /* Why a node has no service, or may still have one; "": it does as it should. */
 struct pb_node_reason {

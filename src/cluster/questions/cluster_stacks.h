@@ -1,9 +1,9 @@
-/* stacks: the question for the stacks of all ranks of a cluster. A node merges those of its ranks, and here
- * the nodes' answers are merged as they come. */
+/* cluster_stacks: the question for the stacks of all ranks of a cluster. A node merges those of its ranks,
+ * and here the nodes' answers are merged as they come. */
 #pragma once
 
 #include "ask/stackset.h"
-#include "cluster/link/ask.h"
+#include "cluster/link/ask_nodes.h"
 
 struct pb_cluster_stacks_request {
     const struct pb_selection *selection;

@@ -1,5 +1,5 @@
-/* query_tables: see query_tables.h. */
-#include "cluster/questions/query_tables.h"
+/* cluster_query_tables: see cluster_query_tables.h. */
+#include "cluster/questions/cluster_query_tables.h"
 
 #include "engine/shared/text.h"
 

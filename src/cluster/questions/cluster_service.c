@@ -1,4 +1,5 @@
-/* service: the user's services on the nodes of a cluster: found, started, ended; see service.h.
+/* cluster_service: the user's services on the nodes of a cluster: found, started, ended; see
+ * cluster_service.h.
  *
  * There is one for a user and node. Its token is made there and read from its folder: it comes to the asking
  * end in the answer, and is on no command line and in no environment. A service that was started for a
@@ -7,7 +8,7 @@
  * Each node starts a service if none runs, and answers with its address and token. A service is used only
  * after it has answered a request from here. srun kills what its step started when the step ends, so under
  * SLURM one step stays for all services, held by an srun that keeps running here. */
-#include "cluster/questions/service.h"
+#include "cluster/questions/cluster_service.h"
 
 #include "base/cleanup.h"
 #include "base/ending.h"
@@ -19,8 +20,8 @@
 #include "cluster/link/link.h"
 #include "cluster/link/run_program.h"
 #include "cluster/link/serve_program.h"
-#include "cluster/questions/answer.h"
-#include "cluster/questions/clock.h"
+#include "cluster/questions/cluster_answer.h"
+#include "cluster/questions/cluster_clock.h"
 #include "control/identity.h"
 
 #include <arpa/inet.h>
@@ -40,7 +41,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a node is asked to do with it: see answer.h. */
+/* What a node is asked to do with it: see cluster_answer.h. */
 enum verb { FIND, START, HOLD, WAIT, END, VERBS };
 static const char *const verbs[VERBS] = {"find", "start", "hold", "wait", "end"};
 

@@ -1,8 +1,8 @@
-/* command: a command of this program in each rank; see command.h.
+/* cluster_command: a command of this program in each rank; see cluster_command.h.
  *
  * On a node each rank's command runs in a child, all at the same time, as with --all. Output is buffered for
  * each rank and sent when its child exits, so that the asking end can group ranks with equal output. */
-#include "cluster/questions/command.h"
+#include "cluster/questions/cluster_command.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -10,7 +10,7 @@
 #include "base/process.h"
 #include "base/time.h"
 #include "base/vector.h"
-#include "cluster/questions/answer.h"
+#include "cluster/questions/cluster_answer.h"
 
 #include <errno.h>
 #include <fcntl.h>

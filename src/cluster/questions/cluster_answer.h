@@ -1,5 +1,5 @@
-/* answer: the node's end. `probing cluster answer` reads a question from standard input and writes a framed
- * answer (link/wire.h). The launcher or the node's service starts it.
+/* cluster_answer: the node's end. `probing cluster answer` reads a question from standard input and writes a
+ * framed answer (link/node_wire.h). The launcher or the node's service starts it.
  *
  * A table maps each question to the function that answers it. The function gets the ranks of this node and
  * writes their answers. Each is in the file of its question, beside the side that asks. */
@@ -7,7 +7,7 @@
 
 #include "ask/ask.h"
 #include "ask/targets.h"
-#include "cluster/link/wire.h"
+#include "cluster/link/node_wire.h"
 #include "cluster/members.h"
 
 /* The commands of this program, which are two layers up. */
@@ -35,24 +35,24 @@ void pb_answer_ranks(const struct pb_answering *a);
 /* The ranks that are here as targets of questions of this node; ret->at is to be freed. -ENOMEM. */
 int pb_answer_targets(const struct pb_answering *a, struct pb_targets *ret);
 
-/* stacks.c: "stacks" [ROUNDS [INTERVAL_MS [native]]]: the set of stacks (ask/stackset.h) of all ranks in the
- * last round. The errors of a rank are why it could not be read, or what it waits for; its status says which,
- * and whether it stood still. */
+/* cluster_stacks.c: "stacks" [ROUNDS [INTERVAL_MS [native]]]: the set of stacks (ask/stackset.h) of all ranks
+ * in the last round. The errors of a rank are why it could not be read, or what it waits for; its status says
+ * which, and whether it stood still. */
 int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err);
-/* look.c: "look": every rank that is here, with what would keep it from being probed as its errors. -EINVAL
- * where they are of several jobs, which the sentence names. */
+/* cluster_look.c: "look": every rank that is here, with what would keep it from being probed as its errors.
+ * -EINVAL where they are of several jobs, which the sentence names. */
 int pb_answer_look(const struct pb_answering *a, struct pb_err *err);
-/* profile.c: "profile" MS RATE|- FLAGS..: samples of all ranks as a stream (profile/stream.h). */
+/* cluster_profile.c: "profile" MS RATE|- FLAGS..: samples of all ranks as a stream (profile/stream.h). */
 int pb_answer_profile(const struct pb_answering *a, struct pb_err *err);
-/* query.c: "rows" (STATEMENT INSTEAD)..: the rows of statements over all ranks (ask/rows.h). */
+/* cluster_query.c: "rows" (STATEMENT INSTEAD)..: the rows of statements over all ranks (ask/rows.h). */
 int pb_answer_rows(const struct pb_answering *a, struct pb_err *err);
-/* command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
+/* cluster_command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err);
-/* service.c: "service" find|wait|start|hold|end MARK ADDRESS..: the user's service on this node, as
+/* cluster_service.c: "service" find|wait|start|hold|end MARK ADDRESS..: the user's service on this node, as
  * "URL TOKEN own|other", or nothing where there is none; own: it was started with this mark. wait: it is
  * about to come. start: where there is none it is started, at the node's address towards the ADDRESSes. hold:
  * the same, and this process becomes it, so nothing is answered. end: only with this mark. */
 int pb_answer_service(const struct pb_answering *a, struct pb_err *err);
-/* command.c: asks the ranks that have torch, and whose environment has no roles, for theirs. A rank that does
- * not answer has none. */
+/* cluster_command.c: asks the ranks that have torch, and whose environment has no roles, for theirs. A rank
+ * that does not answer has none. */
 void pb_answer_take_roles(const struct pb_answering *a);

@@ -1,6 +1,6 @@
-/* clock_answer: the node's end of an exchange of times; see clock.h. The service answers by itself, since the
- * start of a process would be the longest part of the way. */
-#include "cluster/questions/clock.h"
+/* cluster_clock_answer: the node's end of an exchange of times; see cluster_clock.h. The service answers by
+ * itself, since the start of a process would be the longest part of the way. */
+#include "cluster/questions/cluster_clock.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"

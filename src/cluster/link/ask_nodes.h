@@ -1,11 +1,11 @@
-/* ask: one question to all nodes of a cluster at once, and the answer of each.
+/* ask_nodes: one question to all nodes of a cluster at once, and the answer of each.
  *
  * One loop over descriptors serves 128 nodes at a time; nodes that stay silent for a while give their places
  * to others. Each node ends in one of six states, and none delays another. At the deadline, what has arrived
  * is the answer. Memory is limited for each answer and for all buffered answers together. */
 #pragma once
 
-#include "cluster/link/wire.h"
+#include "cluster/link/node_wire.h"
 #include "cluster/select.h"
 
 enum pb_node_state {
@@ -47,7 +47,8 @@ void pb_links_free(struct pb_links *l);
 
 struct pb_cluster_question {
     const struct pb_selection *selection;
-    const char *const *words; /* the first says what: "look", "stacks", "command", .. (questions/answer.c) */
+    const char *const
+        *words; /* the first says what: "look", "stacks", "command", .. (questions/cluster_answer.c) */
     size_t nwords;
     unsigned deadline_ms; /* from now; 0: 2 s */
     size_t most;          /* bytes of one answer; 0: 64 MB */

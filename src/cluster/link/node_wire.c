@@ -1,5 +1,5 @@
-/* wire: the question, and the answering end; see wire.h. The asking end is wire_reader.c. */
-#include "cluster/link/wire.h"
+/* node_wire: the question, and the answering end; see node_wire.h. The asking end is node_wire_reader.c. */
+#include "cluster/link/node_wire.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"

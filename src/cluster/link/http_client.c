@@ -1,5 +1,5 @@
-/* http: a question to a service, as one request; see link.h. What answers may be anything that listens there.
- */
+/* http_client: a question to a service, as one request; see link.h. What answers may be anything that listens
+ * there. / */
 #include "base/host_port.h"
 #include "cluster/link/link.h"
 #include "cluster/link/own_service.h"

@@ -1,5 +1,5 @@
-/* profile: samples of all ranks for a while; see profile.h. */
-#include "cluster/questions/profile.h"
+/* cluster_profile: samples of all ranks for a while; see cluster_profile.h. */
+#include "cluster/questions/cluster_profile.h"
 
 #include "ask/profiles.h"
 #include "ask/settings.h"
@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "cluster/questions/answer.h"
-#include "cluster/questions/clock.h"
+#include "cluster/questions/cluster_answer.h"
+#include "cluster/questions/cluster_clock.h"
 #include "profile/stream.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* clock: the asking end; see clock.h. The node's is clock_answer.c. */
-#include "cluster/questions/clock.h"
+/* cluster_clock: the asking end; see cluster_clock.h. The node's is cluster_clock_answer.c. */
+#include "cluster/questions/cluster_clock.h"
 
 #include "base/cleanup.h"
 #include "base/err.h"
