@@ -4,6 +4,7 @@
 #include "agent/channel/channel.h"
 #include "agent/core/part.h"
 #include "agent/crash/crash.h"
+#include "agent/crash/ending.h"
 #include "agent/crash/hang.h"
 #include "agent/module/module.h"
 #include "agent/probes/probes.h"
@@ -13,5 +14,5 @@
 
 const struct pb_part *const pb_parts[] = {
     &pb_part_channels, &pb_part_crash,  &pb_part_hang,   &pb_part_jobs,   &pb_part_prompt,
-    &pb_part_halt,     &pb_part_python, &pb_part_module, &pb_part_probes, NULL,
+    &pb_part_halt,     &pb_part_python, &pb_part_module, &pb_part_probes, &pb_part_ending, NULL,
 };

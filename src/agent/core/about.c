@@ -130,6 +130,34 @@ static void put_command(struct about_text *t, const char *redact)
     put_line(t, "command", command);
 }
 
+/* Where its ranks meet: what tells jobs apart that have no number. */
+static void put_rendezvous(struct about_text *t, const char *block, size_t size)
+{
+    static const char *const names[] = {"MASTER_ADDR=", "MASTER_PORT="};
+    const char *value[2] = {"", ""};
+
+    for (size_t at = 0; at < size; at += strnlen(block + at, size - at) + 1)
+        for (int i = 0; i < 2; i++)
+            if (!value[i][0] && strncmp(block + at, names[i], strlen(names[i])) == 0)
+                value[i] = block + at + strlen(names[i]);
+    if (value[1][0])
+        putf(t, "rendezvous", "%.200s:%.20s", value[0], value[1]);
+}
+
+/* The file that its errors go to, if that is one: what an ended process has printed last. */
+static void put_errors(struct about_text *t)
+{
+    char path[4096];
+    struct stat st;
+
+    ssize_t n = readlink("/proc/self/fd/2", path, sizeof(path) - 1);
+    if (n <= 0 || path[0] != '/' || stat("/proc/self/fd/2", &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    path[n] = '\0';
+    putf(t, "errors_inode", "%llu", (unsigned long long)st.st_ino);
+    put_line(t, "errors", path);
+}
+
 static void put_identity(struct about_text *t)
 {
     struct pb_identity id;
@@ -138,6 +166,7 @@ static void put_identity(struct about_text *t)
 
     pb_file_slurp("/proc/self/environ", &block);
     pb_identity_read(block.data, block.size, &id);
+    put_rendezvous(t, block.data, block.size);
     pb_block_done(&block);
     for (int i = 0; i < PB_ID_FIELDS; i++)
         if (id.value[i][0])
@@ -170,6 +199,7 @@ void pb_about_write(char *ret, size_t size, const char *host_pid, const char *re
     put_python(&t);
     put_torch(&t);
     put_identity(&t);
+    put_errors(&t);
     put_command(&t, redact);
     t.at[t.len] = '\0';
 }
