@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "diagnose/ended.h"
 #include "diagnose/headline.h"
 #include "diagnose/look.h"
 #include "diagnose/recorded.h"
@@ -31,13 +32,25 @@ void pb_diagnosis_done(struct pb_diagnosis *d)
     *d = (struct pb_diagnosis){0};
 }
 
+/* Some rank of a job ends while it is looked at: what it leaves says more than the looks. */
+static bool is_ending(const struct pb_diag_job *job)
+{
+    for (size_t i = 0; i < job->nprocesses; i++) {
+        const struct pb_diag_process *p = &job->processes[i];
+        if (p->parent == PB_NOBODY && !p->young &&
+            (p->result == -ESRCH || (p->n && job->threads[p->first].finalizing)))
+            return true;
+    }
+    return false;
+}
+
 /* A wait that proves nothing by itself counts only after PATIENCE_MS. Returns the ms still missing; 0: no
  * such wait, or the waiting threads move. */
 static unsigned left_to_wait(const struct pb_diag_job *job)
 {
-    unsigned left = 0;
+    unsigned left = is_ending(job) ? PATIENCE_MS : 0;
 
-    for (size_t i = 0; i < job->nends; i++) {
+    for (size_t i = 0; i < job->nends && !job->over; i++) {
         const struct pb_diag_end *e = &job->ends[i];
         /* Those of a job that ends go one after the other. */
         if (e->kind == PB_END_DEAD && job->processes[e->process].state == 'X')
@@ -89,21 +102,23 @@ static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, bo
     return r;
 }
 
-/* All its processes have ended while they were looked at. */
-static bool has_ended(const struct pb_diag_job *job)
+/* All its processes have ended while they were looked at, or before, and nobody asked about them. */
+static bool has_ended(const struct pb_diag_job *job, bool named)
 {
+    if (job->over)
+        return !named;
     for (size_t i = 0; i < job->nprocesses; i++)
         if (job->processes[i].result != -ESRCH)
             return false;
     return true;
 }
 
-static void leave_out_ended(struct pb_diagnosis *d)
+static void leave_out_ended(struct pb_diagnosis *d, bool named)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < d->n; i++)
-        if (d->at[i].verdict || !has_ended(d->at[i].job))
+        if (d->at[i].verdict || !has_ended(d->at[i].job, named))
             d->at[n++] = d->at[i];
         else
             free(d->at[i].findings.at);
@@ -130,15 +145,28 @@ static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *
     for (size_t i = 0; r == 0 && i < d->n; i++)
         if ((r = pb_diag_follow(d->at[i].job)) < 0)
             pb_fail(err, r, "out of memory");
+    for (size_t i = 0; r == 0 && i < d->n; i++)
+        if ((r = pb_diag_ended_complete(ask, d->at[i].job)) < 0)
+            pb_fail(err, r, "out of memory");
     for (size_t i = 0; r >= 0 && i < d->n; i++)
         r = judge(ask, rules, recorded, &d->at[i], err);
     return r;
 }
 
-static void forget_look(struct pb_diag_jobs *jobs)
+/* Finds the jobs, which are not judged yet. */
+static int find_jobs(const struct pb_ask *ask, const struct pb_diag_request *request, struct pb_diagnosis *d,
+                     struct pb_err *err)
 {
-    for (size_t i = 0; i < jobs->n; i++)
-        pb_diag_job_forget(&jobs->at[i]);
+    pb_diagnosis_done(d);
+    int r = pb_diag_jobs_find(ask, request->targets, &d->jobs, err);
+    if (r < 0)
+        return r;
+    d->at = calloc(d->jobs.n + 1, sizeof(*d->at));
+    if (!d->at)
+        return pb_fail(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < d->jobs.n; i++)
+        d->at[d->n++].job = &d->jobs.at[i];
+    return 0;
 }
 
 int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request, struct pb_diagnosis *ret,
@@ -152,14 +180,7 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
     if (r == 0 && request->since > 0 && (r = pb_diag_rules_since(&rules, request->since)) < 0)
         pb_fail(err, r, "out of memory");
     if (r == 0)
-        r = pb_diag_jobs_find(ask, request->targets, &d.jobs, err);
-    if (r < 0)
-        return r;
-    d.at = calloc(d.jobs.n + 1, sizeof(*d.at));
-    if (!d.at)
-        r = pb_fail(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; r == 0 && i < d.jobs.n; i++)
-        d.at[d.n++].job = &d.jobs.at[i];
+        r = find_jobs(ask, request, &d, err);
     if (r == 0)
         r = look_and_judge(ask, &rules, request->recorded, &d, 0, err);
     unsigned left = 0;
@@ -167,17 +188,23 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
         if (!d.at[i].verdict && left_to_wait(d.at[i].job) > left)
             left = left_to_wait(d.at[i].job);
     if (r >= 0 && left && request->patient) {
-        forget_look(&d.jobs);
+        /* Ranks may have ended meanwhile. */
+        unsigned pause_ms = left > PATIENT_MIN_MS ? left : PATIENT_MIN_MS, first_ms = 0;
         for (size_t i = 0; i < d.n; i++)
+            if (is_ending(d.at[i].job))
+                first_ms = pause_ms;
+        pb_sleep_ns(first_ms * PB_NS_PER_MS);
+        r = find_jobs(ask, request, &d, err);
+        for (size_t i = 0; r == 0 && i < d.n; i++)
             d.jobs.at[i].looked_again = true;
-        r = look_and_judge(ask, &rules, request->recorded, &d, left > PATIENT_MIN_MS ? left : PATIENT_MIN_MS,
-                           err);
+        if (r == 0)
+            r = look_and_judge(ask, &rules, request->recorded, &d, first_ms ? 0 : pause_ms, err);
     }
     if (r < 0) {
         pb_diagnosis_done(&d);
         return r;
     }
-    leave_out_ended(&d);
+    leave_out_ended(&d, request->targets->n > 0);
     for (size_t i = 0; i < d.n; i++)
         count_answers(&d.at[i]);
     if (d.n)

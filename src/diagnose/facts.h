@@ -40,6 +40,7 @@ struct pb_diag_thread {
     char signature[256];         /* of a collective: sizes, types and roots of its arguments */
     int peer;                    /* of a send or receive: the other rank; -1: none, or unknown */
     bool leaving;                /* it is on its way out of the program */
+    bool finalizing;             /* the interpreter ends: no script is below what it runs */
     bool in_event_loop;          /* its own code is called by an event loop, which stands still meanwhile */
     const struct pb_shown_thread *shown;
 };
@@ -92,12 +93,34 @@ struct pb_diag_end {
     size_t ncircle;
 };
 
+/* A rank that has ended, or whose interpreter ends: what it printed last, and its run, if it has left one. */
+struct pb_diag_ended {
+    int rank;
+    pid_t pid; /* 0: unknown */
+    bool living;
+    bool has_run;
+    uint64_t start_time; /* of a run: for its tables */
+    unsigned program;
+    int signal, status;                 /* from the kernel: 0 and -1 where it does not tell */
+    double ago;                         /* seconds since it last wrote rows; negative: unknown */
+    double wrote;                       /* when its own file of errors was written, as time(2); 0: unknown */
+    char error[256];                    /* the exception that it printed last; "": none */
+    struct pb_diag_place place;         /* where that was raised, in its own code */
+    bool lost_peer;                     /* the error says that a peer is gone */
+    bool fatal;                         /* it is of a signal, printed by faulthandler */
+    char thread[48], thread_error[256]; /* of another thread that an exception ended */
+    struct pb_diag_place thread_place;
+    char kernel[16]; /* what the kernel's log says: SIGSEGV or oom; "": nothing, or it may not be read */
+};
+
 struct pb_diag_job {
     char name[96];     /* of its program */
     pid_t launcher;    /* 0: none */
     int port;          /* of its store; 0: unknown */
     int world;         /* ranks that it should have; 0: unknown */
     bool ranks;        /* it has ranks; else it is one process */
+    bool over;         /* all its processes have ended */
+    char key[256];     /* where its ranks meet; "": unknown */
     double between;    /* seconds between the looks */
     bool looked_again; /* some seconds after the first looks */
     struct pb_diag_process *processes;
@@ -108,6 +131,8 @@ struct pb_diag_job {
     size_t nends;
     struct pb_diag_edge *edges;
     size_t nedges;
+    struct pb_diag_ended *ended; /* those of its ranks that have left something */
+    size_t nended;
     struct pb_stacks_answer *answers; /* of the second look: what threads point into */
     size_t nanswers;
 };

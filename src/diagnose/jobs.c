@@ -12,6 +12,7 @@
 #include "base/procfs.h"
 #include "base/text.h"
 #include "control/identity.h"
+#include "diagnose/ended.h"
 #include "remote/procinfo.h"
 
 #include <errno.h>
@@ -207,8 +208,7 @@ static size_t find_job(const struct pb_diag_jobs *jobs, const struct job_listing
     return PB_NOBODY;
 }
 
-/* The script of a command line of Python, or its first word: what people call the job. */
-static void name_job(const char *command, char *ret, size_t size)
+void pb_diag_job_name(const char *command, char *ret, size_t size)
 {
     const char *word = command, *name = command;
     size_t length = strcspn(command, " ");
@@ -244,7 +244,8 @@ static int add_job(struct pb_diag_jobs *jobs, const struct seen_job *s)
     jobs->at = more;
     more[jobs->n] =
         (struct pb_diag_job){.ranks = s->rank >= 0, .world = s->rank >= 0 ? s->world : 1, .port = s->port};
-    name_job(s->command, more[jobs->n].name, sizeof(more[jobs->n].name));
+    pb_diag_job_name(s->command, more[jobs->n].name, sizeof(more[jobs->n].name));
+    snprintf(more[jobs->n].key, sizeof(more[jobs->n].key), "%s", s->key);
     jobs->n++;
     return 0;
 }
@@ -413,6 +414,7 @@ static void job_done(struct pb_diag_job *job)
 {
     pb_diag_job_forget(job);
     free(job->processes);
+    free(job->ended);
     *job = (struct pb_diag_job){0};
 }
 
@@ -442,6 +444,8 @@ int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets
         if (r == 0)
             r = fill_job(&l, &jobs.at[jobs.n - 1]);
     }
+    if (r == 0)
+        r = pb_diag_ended_add(ask, targets, &jobs, err);
     size_t kept = 0;
     for (size_t i = 0; i < jobs.n; i++)
         if (has_target(&jobs.at[i], targets))

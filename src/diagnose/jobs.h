@@ -16,4 +16,6 @@ struct pb_diag_jobs {
 /* With targets: only the jobs that they are in. Processes are filled in, threads are not. */
 int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_diag_jobs *ret,
                       struct pb_err *err);
+/* The script of a command line of Python, or its first word: what people call the job. */
+void pb_diag_job_name(const char *command, char *ret, size_t size);
 void pb_diag_jobs_done(struct pb_diag_jobs *jobs);

@@ -335,6 +335,16 @@ static void find_signs(const struct pb_shown_thread *t, struct pb_diag_thread *r
     }
 }
 
+/* Below all that a program runs there is a module. Callbacks at the interpreter's end have none, nor has a
+ * process that starts. */
+static bool has_left_script(const struct pb_shown_thread *t)
+{
+    const struct pb_py_code *outermost = t->nframes ? t->frames[t->nframes - 1].code : NULL;
+
+    return !outermost ||
+           (strcmp(outermost->name, "<module>") != 0 && strncmp(outermost->file, "<frozen", 7) != 0);
+}
+
 static void fill_thread(const struct pb_stacks *s, size_t i, const struct befores *befores,
                         const struct pb_diag_job *job, struct pb_diag_thread *ret)
 {
@@ -362,6 +372,7 @@ static void fill_thread(const struct pb_stacks *s, size_t i, const struct before
     snprintf(ret->call, sizeof(ret->call), "%s", call ? call : "");
     find_places(t, ret);
     find_signs(t, ret);
+    ret->finalizing = ret->main && t->python && !t->truncated && has_left_script(t);
     ret->peer = -1;
     find_collective(t, port, ret);
     read_ran(s->pid, ret->tid, &ran, &slices);

@@ -10,11 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* The processes of the job's ranks that have an agent. *ret points into probed. */
-static int find_probed(const struct pb_diag_job *job, const struct pb_targets *probed, struct pb_targets *ret)
+/* The processes of the job's ranks that have an agent, then those that have ended. */
+static int find_probed(const struct pb_diag_job *job, const struct pb_targets *probed, struct pb_targets *ret,
+                       size_t *ret_living)
 {
-    ret->at = calloc(probed->n + 1, sizeof(*ret->at));
+    ret->at = calloc(probed->n + job->nended + 1, sizeof(*ret->at));
     if (!ret->at)
         return -ENOMEM;
     ret->probed = true;
@@ -25,7 +27,39 @@ static int find_probed(const struct pb_diag_job *job, const struct pb_targets *p
                 ret->at[ret->n++] = probed->at[i];
                 break;
             }
+    *ret_living = ret->n;
+    for (size_t i = 0; i < job->nended; i++) {
+        const struct pb_diag_ended *e = &job->ended[i];
+        if (!e->has_run)
+            continue;
+        struct pb_target *t = &ret->at[ret->n++];
+        *t = (struct pb_target){
+            .pid = e->pid, .dead = true, .start_time = e->start_time, .program = e->program};
+        if (e->rank >= 0)
+            pb_target_set_rank(t, e->rank);
+        else
+            snprintf(t->label, sizeof(t->label), "pid %d", (int)e->pid);
+    }
+    /* That ranks have ended is judged without any rows too: then all tables are empty, as ours are. */
+    if (job->nended && !ret->n)
+        ret->at[ret->n++] = (struct pb_target){.pid = getpid()};
     return 0;
+}
+
+/* What a rank left of its end says more than that it is gone. */
+static void prefer_recorded(struct pb_diag_findings *findings, size_t first)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < findings->n; i++) {
+        bool again = false;
+        for (size_t k = first; i < first && k < findings->n; k++)
+            again |= strcmp(findings->at[i].kind, "rank_gone") == 0 &&
+                     strcmp(findings->at[k].kind, "rank_gone") == 0;
+        if (!again)
+            findings->at[n++] = findings->at[i];
+    }
+    findings->n = n;
 }
 
 /* A rank that is slow in code of its own: which line, by some looks at it. */
@@ -63,15 +97,15 @@ int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules
     _cleanup_(pb_targets_done) struct pb_targets probed = {0};
     struct pb_targets targets = {0};
     struct pb_diag_rules recorded = {0};
-    size_t before = a->findings.n;
+    size_t before = a->findings.n, living = 0;
 
     int r = pb_targets_probed(ask, &probed, err);
     if (r < 0)
         return r;
     r = pb_diag_rules_part(rules, true, &recorded);
     if (r == 0)
-        r = find_probed(a->job, &probed, &targets);
-    a->probed = (int)targets.n;
+        r = find_probed(a->job, &probed, &targets, &living);
+    a->probed = (int)living;
     if (r < 0)
         pb_fail(err, r, "out of memory");
     else if (targets.n && recorded.n &&
@@ -81,6 +115,8 @@ int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules
     for (size_t i = before; r >= 0 && i < a->findings.n; i++)
         if (strcmp(a->findings.at[i].kind, "slow_rank") == 0)
             find_own_line(ask, &targets, &a->findings.at[i]);
+    if (r >= 0)
+        prefer_recorded(&a->findings, before);
     free(recorded.at);
     free(targets.at);
     return r < 0 ? r : 0;

@@ -28,10 +28,16 @@ static void text(struct columns *c, const char *value)
         return;
     }
     putc('\'', c->out);
-    for (; *value; value++) {
+    for (size_t left = strlen(value), n; left; value += n, left -= n) {
+        uint32_t code;
+        n = pb_utf8_read(value, left, &code);
+        if (!n) { /* a character that was cut */
+            n = 1;
+            continue;
+        }
         if (*value == '\'')
             putc('\'', c->out);
-        putc(*value, c->out);
+        fwrite(value, 1, n, c->out);
     }
     putc('\'', c->out);
 }
@@ -461,6 +467,65 @@ static void put_job(FILE *out, const struct pb_diag_job *job)
     end(out, job_columns, JOB_COLUMNS);
 }
 
+static const char *const ended_columns[][2] = {
+    {"n", "INTEGER"},
+    {"pid", "INTEGER"},
+    {"rank", "INTEGER"},
+    {"living", "BOOLEAN"},
+    {"has_run", "BOOLEAN"},
+    {"signal", "INTEGER"},
+    {"known_status", "INTEGER"},
+    {"wrote", "DOUBLE"},
+    {"ago", "DOUBLE"},
+    {"error", "VARCHAR"},
+    {"lost_peer", "BOOLEAN"},
+    {"fatal", "BOOLEAN"},
+    {"kernel", "VARCHAR"},
+    {"file", "VARCHAR"},
+    {"line", "INTEGER"},
+    {"function", "VARCHAR"},
+    {"source", "VARCHAR"},
+    {"place", "VARCHAR"},
+    {"thread", "VARCHAR"},
+    {"thread_error", "VARCHAR"},
+    {"thread_file", "VARCHAR"},
+    {"thread_line", "INTEGER"},
+    {"thread_function", "VARCHAR"},
+    {"thread_source", "VARCHAR"},
+    {"thread_place", "VARCHAR"},
+};
+#define ENDED_COLUMNS (sizeof(ended_columns) / sizeof(ended_columns[0]))
+
+static void put_ended(FILE *out, const struct pb_diag_job *job)
+{
+    begin(out, "ended", ended_columns, ENDED_COLUMNS);
+    for (size_t i = 0; i < job->nended; i++) {
+        const struct pb_diag_ended *e = &job->ended[i];
+        struct columns c = {out, true};
+
+        fputs(", ", out);
+        whole(&c, (long long)i, true);
+        whole(&c, e->pid, e->pid > 0);
+        whole(&c, e->rank, e->rank >= 0);
+        truth(&c, e->living);
+        truth(&c, e->has_run);
+        whole(&c, e->signal, e->signal > 0);
+        whole(&c, e->status, e->status >= 0);
+        number(&c, e->wrote, e->wrote > 0);
+        number(&c, e->ago, e->ago >= 0);
+        text(&c, e->error);
+        truth(&c, e->lost_peer);
+        truth(&c, e->fatal);
+        text(&c, e->kernel);
+        place(&c, &e->place);
+        text(&c, e->thread);
+        text(&c, e->thread_error);
+        place(&c, &e->thread_place);
+        putc(')', out);
+    }
+    end(out, ended_columns, ENDED_COLUMNS);
+}
+
 void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job)
 {
     fputs("WITH ", out);
@@ -469,5 +534,7 @@ void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job)
     put_threads(out, job);
     fputs(", ", out);
     put_job(out, job);
+    fputs(", ", out);
+    put_ended(out, job);
     putc(' ', out);
 }

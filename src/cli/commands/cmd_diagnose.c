@@ -13,6 +13,7 @@
 #include "print/outlet.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,11 @@ static int status_of(const struct pb_diagnosis *d)
     return partial ? PB_PARTIAL : 0;
 }
 
+static bool has_ended(const struct pb_targets *targets)
+{
+    return targets->n && kill(targets->at[0].pid, 0) < 0 && errno == ESRCH;
+}
+
 int pb_diagnose_jobs(const struct pb_ask *ask, struct pb_err *err)
 {
     const struct pb_targets all = {0};
@@ -103,7 +109,10 @@ static int diagnose(const struct pb_call *call, const struct pb_diag_request *re
     int r = pb_diagnose(&call->ask, request, &d, err);
     if (r < 0)
         return r;
-    if (call->target && !d.n)
+    if (call->target && !d.n && has_ended(&call->targets))
+        /* It was there when it was named. */
+        pb_ask_note(&call->ask, "it has ended meanwhile, and left nothing that can be read");
+    if (call->target && !d.n && !has_ended(&call->targets))
         r = pb_fail(err, -ESRCH, "the target is no process of a job that can be read here");
     else if (pb_call_option(call, "json"))
         pb_diagnosis_print_json(&d);
@@ -187,6 +196,6 @@ const struct pb_command pb_cmd_diagnose = {
     .example = "probing diagnose\nprobing -t train.py diagnose\nprobing diagnose --explain deadlock\n"
                "probing -t train.py diagnose --watch 30s",
     .options = options,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_LABELS | PB_CMD_JOB,
+    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER | PB_CMD_LABELS | PB_CMD_JOB,
     .run = run,
 };

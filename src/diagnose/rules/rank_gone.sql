@@ -21,6 +21,8 @@ SELECT CASE WHEN signal = 9 THEN 'killed' WHEN signal IS NOT NULL THEN 'signal' 
        waiting AS since, blocked AS explains, blocked_ranks AS ranks, *
 FROM ends
 WHERE how = 'dead' AND NOT child AND NOT lone
+  -- one that has recorded its end is judged by that (rank_died), unless others wait for it
+  AND (blocked > 0 OR NOT EXISTS (SELECT 1 FROM ended d WHERE d.rank = ends.rank AND d.has_run))
   AND ((state = 'Z' AND (signal IS NOT NULL OR status <> 0))
        -- of one that left nothing: the others wait, or are still there some seconds later, and none begins yet
        OR (((blocked > 0 AND NOT waiters_moved)

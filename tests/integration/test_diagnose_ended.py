@@ -1,0 +1,124 @@
+"""diagnose of ranks that have ended: which was the first, of what, and at which line; silence about a good end."""
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import jobs
+
+# Each rank ends as the last words of its command line say, when its standard input ends.
+PROGRAM = textwrap.dedent("""
+    import os, sys, threading, time
+
+    def parse(text):
+        return int(text)  # fails
+
+    def lose_peer():
+        raise RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:23920")
+
+    def wait():
+        sys.stdin.read()
+
+    how = sys.argv[1]
+    if how == "stay":
+        time.sleep(3600)
+    wait()
+    if how == "raise":
+        parse("no number")
+    if how == "late":
+        time.sleep(0.5)
+        lose_peer()
+    sys.exit(7 if how == "exit" else 0)
+""")
+
+
+number = itertools.count()
+
+
+class Ranks:
+    """Probed processes with a rank each, which end in the ways that are given."""
+
+    def __init__(self, folder, ways, kept_log=True):
+        script, self.all = folder / "train.py", []
+        script.write_text(PROGRAM)
+        port = f"{os.getpid()}{next(number)}"  # nothing listens there: it tells jobs apart
+        for rank, how in enumerate(ways):
+            log = (folder / f"log.{rank}").open("w") if kept_log else subprocess.DEVNULL
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(ways)), "MASTER_ADDR": "127.0.0.1",
+                           "MASTER_PORT": port}
+            self.all.append(subprocess.Popen([sys.executable, str(script), how], stdin=subprocess.PIPE, stderr=log,
+                                             env=environment))
+        for process in self.all:
+            assert jobs.probe("-t", process.pid, "inject").returncode == 0
+
+    def end(self, first=()):
+        """Ends those first, then the others; those that stay are left."""
+        for rank in [*first, *(n for n in range(len(self.all)) if n not in first)]:
+            self.all[rank].stdin.close()
+            if "stay" not in self.all[rank].args:
+                self.all[rank].wait(60 * jobs.SLOW)
+
+    def stop(self):
+        for process in self.all:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+
+    def ask(self, rank):
+        done = jobs.probe("-t", self.all[rank].pid, "diagnose", "--json", timeout=120)
+        assert done.returncode in (0, 3, 10), done.stderr
+        answer = json.loads(done.stdout)["jobs"]
+        pids = {process.pid for process in self.all}
+        mine = [job for job in answer if pids & {r["pid"] for r in job["ranks"]}]
+        return [f for job in mine for f in job["findings"] if f["root"]]
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    started = []
+
+    def start(ways, **more):
+        started.append(Ranks(tmp_path, ways, **more))
+        return started[-1]
+    yield start
+    for each in started:
+        each.stop()
+
+
+def test_an_exception_is_the_root_and_its_peers_are_not(ranks):
+    """All have ended. The rank that raised is named with its line; those that lost it are consequences."""
+    job = ranks(["late", "raise", "late"])
+    job.end(first=[1])
+    found = job.ask(0)
+    assert [(f["kind"], f["cause"], f["rank"]) for f in found] == [("rank_gone", "exception", 1)], found
+    assert found[0]["place"]["function"] == "parse" and "fails" in found[0]["place"]["source"], found
+    assert "invalid literal" in found[0]["says"], found
+
+
+def test_a_status_is_kept_without_a_log(ranks):
+    job = ranks(["stay", "stay", "exit"], kept_log=False)
+    job.end(first=[2])
+    found = job.ask(0)
+    assert [(f["kind"], f["cause"], f["rank"]) for f in found] == [("rank_gone", "exit", 2)], found
+    assert "exit status 7" in found[0]["says"], found
+
+
+def test_a_killed_rank_is_told_from_those_that_lost_it(ranks):
+    job = ranks(["late", "stay", "late"])
+    os.kill(job.all[1].pid, signal.SIGKILL)
+    job.all[1].wait()
+    job.end()
+    found = job.ask(2)
+    assert [(f["kind"], f["cause"], f["rank"]) for f in found] == [("rank_gone", "killed", 1)], found
+
+
+@pytest.mark.parametrize("ways", [["well", "well"], ["stay", "well", "stay"]])
+def test_a_good_end_is_no_finding(ranks, ways):
+    job = ranks(ways)
+    job.end(first=[1])
+    assert job.ask(0) == []
