@@ -13,6 +13,15 @@
 #include "agent/python/prompt.h"
 
 const struct pb_part *const pb_parts[] = {
-    &pb_part_channels, &pb_part_crash,  &pb_part_hang,   &pb_part_jobs,   &pb_part_prompt,
-    &pb_part_halt,     &pb_part_python, &pb_part_module, &pb_part_probes, &pb_part_ending, NULL,
+    &pb_part_channels,
+    &pb_part_crash,
+    &pb_part_hang,
+    &pb_part_jobs,
+    &pb_part_prompt,
+    &pb_part_halt,
+    &pb_part_python,
+    &pb_part_module,
+    &pb_part_probes,
+    &pb_part_ending,
+    NULL,
 };
