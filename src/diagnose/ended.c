@@ -1,5 +1,5 @@
-/* ended: see ended.h. Runs are files of their user: what they say is bounded, cleaned, and believed only about
- * the run itself. */
+/* ended: see ended.h. Runs are files of their user: what they say is bounded, cleaned, and believed only
+ * about the run itself. */
 #include "diagnose/ended.h"
 
 #include "ask/ask.h"

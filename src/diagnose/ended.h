@@ -3,8 +3,8 @@
 
 #include "diagnose/jobs.h"
 
-/* Adds them to the jobs that they belong to. Where no process of a job is left, the job is added: with targets
- * if one of them is named, without if it ended some minutes ago. */
+/* Adds them to the jobs that they belong to. Where no process of a job is left, the job is added: with
+ * targets if one of them is named, without if it ended some minutes ago. */
 int pb_diag_ended_add(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_diag_jobs *jobs,
                       struct pb_err *err);
 

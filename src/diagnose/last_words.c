@@ -17,7 +17,8 @@
 
 enum { TAIL = 64 << 10, KERNEL_LOG = 1 << 20, READ_ALL = 3, PREFIX_MAX = 24 };
 
-/* Where reading stands: in a traceback of Python, in one of faulthandler (innermost frame first), or in none. */
+/* Where reading stands: in a traceback of Python, in one of faulthandler (innermost frame first), or in
+ * none. */
 struct words_reader {
     struct pb_diag_ended *ret;
     enum { IN_NONE, IN_TRACEBACK, IN_FATAL } in;
