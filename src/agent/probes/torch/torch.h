@@ -14,6 +14,7 @@
  *   torch_gpu.c    GPU time of modules and phases
  *   torch_memory.c memory before and after modules and phases
  *   torch_shape.c  shapes of what modules are called with
+ *   torch_finite.c whether batches and losses are finite
  *   torch_loader.c data loaders: their workers, and how many batches are ready
  *   torch_mode.c   what a call is part of: gradients, a backward around it, evaluation; wrappers of models
  *   torch_eval.c   evaluations between the steps of a training, and the breaks they make
@@ -189,6 +190,10 @@ struct pb_torch_step_row {
     int32_t tid;
     int sampled;
     int skipped; /* a gradient scaler skipped the optimizer's step */
+    double loss; /* of its last backward */
+    int has_loss, batch_is_bad;
+    const char *loss_cause; /* of the first loss that is not finite; NULL: it is none */
+    char loss_place[448];   /* "FILE:LINE FUNCTION" that called its backward */
 };
 struct pb_torch_call_row {
     uint32_t place;
@@ -360,6 +365,11 @@ size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobjec
 /* The first size of the first tensor, and the number of integers in it if it has two dimensions; else 0. */
 void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, int64_t *samples,
                     int64_t *tokens);
+
+/* torch_finite.c: of an argument of an outermost call; before a backward with these arguments; in a new run. */
+void pb_torch_finite_batch(const struct pb_python *py, pb_pyobject *object);
+void pb_torch_finite_loss(const struct pb_python *py, pb_pyobject *args, struct pb_torch_step_row *row);
+void pb_torch_finite_reset(void);
 
 /* torch_loader.c: before a batch is asked for, and when it has come. -1: not known. */
 struct pb_torch_loader {

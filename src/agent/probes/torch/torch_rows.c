@@ -99,6 +99,14 @@ void pb_torch_write_step(const struct pb_torch_step_row *step)
         pb_set_u32(&row, STEP_SAMPLES, (uint32_t)step->samples);
     if (step->tokens > 0)
         pb_set_u32(&row, STEP_TOKENS, (uint32_t)step->tokens);
+    if (step->has_loss) {
+        pb_set_f64(&row, STEP_LOSS, step->loss);
+        pb_set_bool(&row, STEP_BATCH_FINITE, !step->batch_is_bad);
+    }
+    if (step->loss_cause) {
+        pb_set_string(&row, STEP_LOSS_CAUSE, step->loss_cause, strlen(step->loss_cause));
+        pb_set_string(&row, STEP_LOSS_PLACE, step->loss_place, strlen(step->loss_place));
+    }
     int64_t host = __atomic_load_n(&pb_torch.host_bytes, __ATOMIC_RELAXED);
     if (host > 0)
         pb_set_f32(&row, STEP_MEMORY, (float)((double)host / (1 << 20)));

@@ -92,6 +92,7 @@ void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *
         if (!read_tensor(py, object, &t) || t.dims < 1)
             continue;
         *samples = t.sizes[0];
+        pb_torch_finite_batch(py, object);
         if (t.dims == 2 && (strncmp(t.dtype, "int", 3) == 0 || strncmp(t.dtype, "uint", 4) == 0))
             *tokens = t.sizes[0] * t.sizes[1];
         break;

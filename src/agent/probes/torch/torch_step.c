@@ -157,6 +157,7 @@ void pb_torch_steps_reset(int64_t now)
 
     (void)now;
     memset(&s, 0, sizeof(s));
+    pb_torch_finite_reset();
     pb_torch_eval_reset();
     __atomic_store_n(&pb_torch.training, 0, __ATOMIC_RELAXED);
     for (int i = 0; i < 2; i++)
@@ -411,6 +412,8 @@ pb_pyobject *pb_torch_run_backward(pb_pyobject *self, pb_pyobject *args, pb_pyob
         leave_backward_out();
     pb_pyobject *event =
         run && pb_torch.gpu == PB_TORCH_GPU_PHASES ? pb_torch_gpu_begin(pb_python_here()) : NULL;
+    if (run && is_ours(pb_thread_id()))
+        pb_torch_finite_loss(pb_python_here(), args, &s.now);
     int has_memory = run && pb_torch.memory && pb_torch_memory_read(pb_python_here(), &memory);
     begun = has_memory ? pb_clock_mono() : begun;
     pb_pyobject *result = pb_torch.original_backward(self, args, keywords);
