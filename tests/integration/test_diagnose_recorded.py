@@ -7,13 +7,13 @@ import pytest
 
 import jobs
 
+WITH_TORCH = pytest.mark.skipif((jobs.TOP / "build/venv/installed/torch.missing").exists(), reason="no torch here")
 PROGRAMS = ["slow/sleeps", "leak/descriptors", "healthy/plateau"]
 
 
-@pytest.mark.skipif((jobs.TOP / "build/venv/installed/torch.missing").exists(), reason="no torch here")
-def test_a_slow_rank_and_a_leak_are_named_and_a_plateau_is_not():
+def right_within_two_tries(programs):
     """On a machine that is busy too few steps may have been made; so what was wrong is asked once more."""
-    text, names = "", PROGRAMS
+    text, names = "", programs
     for _ in range(2):
         done = subprocess.run([sys.executable, jobs.TOP / "faults/run", *names, "--at-once", "3"], capture_output=True,
                               text=True, timeout=300 * jobs.SLOW)
@@ -23,3 +23,14 @@ def test_a_slow_rank_and_a_leak_are_named_and_a_plateau_is_not():
             return
         assert names, text
     assert not names, text
+
+
+@WITH_TORCH
+def test_the_first_loss_that_is_not_finite_is_named_with_its_cause():
+    """By rank, function and cause: a bad batch, a division, a rate that is too high."""
+    right_within_two_tries(["number/data", "number/division", "number/learning_rate"])
+
+
+@WITH_TORCH
+def test_a_slow_rank_and_a_leak_are_named_and_a_plateau_is_not():
+    right_within_two_tries(PROGRAMS)
