@@ -29,14 +29,14 @@ enum {
 };
 
 /* A run, as the child found it. */
-struct ended_run {
+struct left_run {
     struct pb_diag_ended ended;
     int world;
     char key[256], command[256];
 };
 
-struct ended_runs {
-    struct ended_run *at;
+struct left_runs {
+    struct left_run *at;
     size_t n;
 };
 
@@ -47,11 +47,11 @@ static const char *get(const struct pb_run_info *run, const char *name, char *re
     return ret;
 }
 
-static void fill_run(const struct pb_run_info *run, struct ended_run *ret)
+static void fill_run(const struct pb_run_info *run, struct left_run *ret)
 {
     char text[256], job[128];
 
-    *ret = (struct ended_run){.ended = {.rank = pb_rank_parse(get(run, "rank", text, sizeof(text))),
+    *ret = (struct left_run){.ended = {.rank = pb_rank_parse(get(run, "rank", text, sizeof(text))),
                                         .pid = run->id.pid,
                                         .start_time = run->id.start_time,
                                         .program = run->id.program,
@@ -101,7 +101,7 @@ static int read_runs(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     if (r < 0)
         return r;
     size_t n = 0, room_for = runs.n < RUNS_MAX ? runs.n : RUNS_MAX;
-    struct ended_run *at = pb_room_alloc(room, (room_for + 1) * sizeof(*at));
+    struct left_run *at = pb_room_alloc(room, (room_for + 1) * sizeof(*at));
     struct pb_diag_ended *all = calloc(room_for + 1, sizeof(*all));
     if (!at || !all) {
         free(all);
@@ -131,7 +131,7 @@ static int read_runs(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     return (int)n;
 }
 
-static bool is_named(const struct pb_targets *targets, const struct ended_run *run)
+static bool is_named(const struct pb_targets *targets, const struct left_run *run)
 {
     for (size_t i = 0; i < targets->n; i++)
         if (targets->at[i].pid == run->ended.pid &&
@@ -140,8 +140,8 @@ static bool is_named(const struct pb_targets *targets, const struct ended_run *r
     return false;
 }
 
-static bool is_wanted(const struct pb_targets *targets, const struct ended_runs *runs,
-                      const struct ended_run *run)
+static bool is_wanted(const struct pb_targets *targets, const struct left_runs *runs,
+                      const struct left_run *run)
 {
     if (!targets->n)
         return run->ended.ago <= RECENT_S;
@@ -153,7 +153,7 @@ static bool is_wanted(const struct pb_targets *targets, const struct ended_runs 
 }
 
 /* A job whose ranks meet there; one of ended ranks only where this one ended with them. */
-static struct pb_diag_job *find_job(const struct pb_diag_jobs *jobs, const struct ended_run *run)
+static struct pb_diag_job *find_job(const struct pb_diag_jobs *jobs, const struct left_run *run)
 {
     for (size_t i = 0; run->key[0] && run->ended.rank >= 0 && i < jobs->n; i++) {
         struct pb_diag_job *job = &jobs->at[i];
@@ -165,7 +165,7 @@ static struct pb_diag_job *find_job(const struct pb_diag_jobs *jobs, const struc
     return NULL;
 }
 
-static struct pb_diag_job *add_job(struct pb_diag_jobs *jobs, const struct ended_run *run)
+static struct pb_diag_job *add_job(struct pb_diag_jobs *jobs, const struct left_run *run)
 {
     struct pb_diag_job *more = reallocarray(jobs->at, jobs->n + 1, sizeof(*more));
 
@@ -182,7 +182,7 @@ static struct pb_diag_job *add_job(struct pb_diag_jobs *jobs, const struct ended
 
 /* The process that it was: there as a zombie, missing, or not listed at all. False: another process is that
  * rank now, so it is of an earlier attempt. */
-static int place_process(struct pb_diag_job *job, const struct ended_run *run, bool *ret_taken)
+static int place_process(struct pb_diag_job *job, const struct left_run *run, bool *ret_taken)
 {
     for (size_t i = 0; run->ended.rank >= 0 && i < job->nprocesses; i++) {
         struct pb_diag_process *p = &job->processes[i];
@@ -204,7 +204,7 @@ static int place_process(struct pb_diag_job *job, const struct ended_run *run, b
     return 0;
 }
 
-static int add_run(struct pb_diag_jobs *jobs, const struct ended_run *run)
+static int add_run(struct pb_diag_jobs *jobs, const struct left_run *run)
 {
     struct pb_diag_job *job = find_job(jobs, run);
     bool taken;
@@ -315,7 +315,7 @@ int pb_diag_ended_add(const struct pb_ask *ask, const struct pb_targets *targets
     int r = pb_task_run(&limited, &task, &why);
     if (r < 0)
         pb_ask_note(ask, "what ended processes left could not be read: %s", pb_err_text(&why, r));
-    struct ended_runs runs = {pb_task_answer_of(&task), r > 0 ? (size_t)r : 0};
+    struct left_runs runs = {pb_task_answer_of(&task), r > 0 ? (size_t)r : 0};
     int failed = 0;
     for (size_t i = 0; runs.at && failed == 0 && i < runs.n; i++)
         if (find_job(jobs, &runs.at[i]) || is_wanted(targets, &runs, &runs.at[i]))

@@ -137,9 +137,6 @@ struct pb_diag_job {
     size_t nanswers;
 };
 
-/* Drops what the looks have shown; the processes stay. */
-void pb_diag_job_forget(struct pb_diag_job *job);
-
 /* Whether a variable of one of its frames is, or names, the object at that address. */
 bool pb_diag_has_object(const struct pb_diag_thread *t, uint64_t object);
 

@@ -391,7 +391,8 @@ static int add_rank(struct pb_diag_jobs *jobs, struct job_listing *l, struct see
     return r < 0 ? r : add_process(&jobs->at[job], s, s->rank, PB_NOBODY);
 }
 
-void pb_diag_job_forget(struct pb_diag_job *job)
+/* Drops what the looks have shown; the processes stay. */
+static void forget_look(struct pb_diag_job *job)
 {
     for (size_t i = 0; i < job->nends; i++)
         free(job->ends[i].blocked);
@@ -412,7 +413,7 @@ void pb_diag_job_forget(struct pb_diag_job *job)
 
 static void job_done(struct pb_diag_job *job)
 {
-    pb_diag_job_forget(job);
+    forget_look(job);
     free(job->processes);
     free(job->ended);
     *job = (struct pb_diag_job){0};

@@ -366,7 +366,8 @@ size_t pb_torch_shapes(const struct pb_python *py, pb_pyobject *args, pb_pyobjec
 void pb_torch_batch(const struct pb_python *py, pb_pyobject *args, pb_pyobject *keywords, int64_t *samples,
                     int64_t *tokens);
 
-/* torch_finite.c: of an argument of an outermost call; before a backward with these arguments; in a new run. */
+/* torch_finite.c: of an argument of an outermost call; before a backward with these arguments; in a new
+ * run. */
 void pb_torch_finite_batch(const struct pb_python *py, pb_pyobject *object);
 void pb_torch_finite_loss(const struct pb_python *py, pb_pyobject *args, struct pb_torch_step_row *row);
 void pb_torch_finite_reset(void);

@@ -1,9 +1,9 @@
 /* torch_finite: the loss of each backward, whether the batch was finite, and of the first loss that is not,
  * where it comes from.
  *
- * Values are read by layout (tensor.h), of tensors in the CPU's memory: those on a GPU would have to be waited
- * for. Once, when the loss stops being finite, the graph below it is walked by the attributes of its nodes,
- * which are torch's own C code: a division by zero and an overflow show in what the nodes keep for the
+ * Values are read by layout (tensor.h), of tensors in the CPU's memory: those on a GPU would have to be
+ * waited for. Once, when the loss stops being finite, the graph below it is walked by the attributes of its
+ * nodes, which are torch's own C code: a division by zero and an overflow show in what the nodes keep for the
  * backward. */
 #include "agent/probes/torch/torch.h"
 #include "agent/python/tensor.h"
