@@ -52,12 +52,12 @@ static void fill_run(const struct pb_run_info *run, struct left_run *ret)
     char text[256], job[128];
 
     *ret = (struct left_run){.ended = {.rank = pb_rank_parse(get(run, "rank", text, sizeof(text))),
-                                        .pid = run->id.pid,
-                                        .start_time = run->id.start_time,
-                                        .program = run->id.program,
-                                        .has_run = true,
-                                        .status = -1,
-                                        .ago = difftime(time(NULL), run->changed)}};
+                                       .pid = run->id.pid,
+                                       .start_time = run->id.start_time,
+                                       .program = run->id.program,
+                                       .has_run = true,
+                                       .status = -1,
+                                       .ago = difftime(time(NULL), run->changed)}};
     ret->world = pb_rank_parse(get(run, "world_size", text, sizeof(text)));
     get(run, "command", ret->command, sizeof(ret->command));
     get(run, "rendezvous", text, sizeof(text));
