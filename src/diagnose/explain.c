@@ -27,6 +27,7 @@ const struct pb_diag_explains pb_diag_table[] = {
     {"worker_gone", "blocked_call", PB_DIAG_SAME_RANK},
     {"worker_gone", "hang", PB_DIAG_JOB},
     {"worker_stopped", "not_joined", PB_DIAG_JOB},
+    {"worker_stopped", "blocked_call", PB_DIAG_SAME_RANK},
     {"worker_stopped", "hang", PB_DIAG_JOB},
     {"deadlock", "lock_held", PB_DIAG_SAME_RANK},
     {"deadlock", "blocked_call", PB_DIAG_SAME_RANK},

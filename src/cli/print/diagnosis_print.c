@@ -339,7 +339,9 @@ static void put_place(struct pb_json_writer *w, const struct pb_diag_place *p)
     pb_json_close(w);
 }
 
-static void put_json_finding(struct pb_json_writer *w, const struct pb_diag_finding *f)
+/* A process without rank is a job of one: then it is rank 0. */
+static void put_json_finding(struct pb_json_writer *w, const struct pb_diag_job *job,
+                             const struct pb_diag_finding *f)
 {
     static const char *const sures[] = {"remark", "likely", "certain"};
     static const char *const names[] = {"label", "who", "place", "text"};
@@ -348,7 +350,7 @@ static void put_json_finding(struct pb_json_writer *w, const struct pb_diag_find
     pb_json_open(w, NULL, '{');
     pb_json_put_text(w, "kind", f->kind);
     put_text(w, "cause", f->cause);
-    put_count(w, "rank", f->rank, f->rank >= 0);
+    put_count(w, "rank", job->ranks ? f->rank : 0, f->rank >= 0 || !job->ranks);
     put_text(w, "ranks", f->ranks);
     put_count(w, "pid", f->pid, f->pid > 0);
     pb_json_put_text(w, "sure", sures[f->sure]);
@@ -381,7 +383,7 @@ static void put_json_ranks(struct pb_json_writer *w, const struct pb_diag_job *j
         if (p->parent != PB_NOBODY)
             continue;
         pb_json_open(w, NULL, '{');
-        put_count(w, "rank", p->rank, p->rank >= 0);
+        put_count(w, "rank", job->ranks ? p->rank : 0, p->rank >= 0 || !job->ranks);
         put_count(w, "pid", p->pid, p->pid > 0);
         pb_json_put_format(w, "state", "%c", p->state);
         put_text(w, "error", p->result < 0 ? p->why : "");
@@ -403,7 +405,7 @@ static void put_json_job(struct pb_json_writer *w, const struct pb_diag_answer *
     put_json_ranks(w, a->job);
     pb_json_open(w, "findings", '[');
     for (size_t i = 0; i < a->findings.n; i++)
-        put_json_finding(w, &a->findings.at[i]);
+        put_json_finding(w, a->job, &a->findings.at[i]);
     pb_json_close(w);
     pb_json_open(w, "checked", '[');
     for (size_t i = 0; i < sizeof(checked) / sizeof(checked[0]); i++)
