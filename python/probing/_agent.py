@@ -212,10 +212,10 @@ def start(**options):
     tree = _folder()
     if tree and os.path.exists(os.path.join(tree, "..", "..", "CMakeLists.txt")):  # a development tree: its sources as they are
         options.setdefault("python_dir", tree)
-    said = found.start("".join("%s=%s\n" % (name, value) for name, value in options.items()))
-    if said:
-        warn("it could not be started: %s" % said)
-    return not said
+    error = found.start("".join("%s=%s\n" % (name, value) for name, value in options.items()))
+    if error:
+        warn("it could not be started: %s" % error)
+    return not error
 
 
 def find_tool():

@@ -128,12 +128,12 @@ def start(options):
     broken = Break(numbers[0], options)
     all_breaks()[broken.number] = broken
     try:
-        said = _places.add(broken.place)
+        note = _places.add(broken.place)
     except BaseException:
         broken.remove()
         raise
     _hooks.at_end(end_breaks)
-    return "\n".join([broken.describe().rpartition(":")[0] + (", for %g s" % (broken.duration / 1000) if broken.duration else "")] + ([said] if said else []))
+    return "\n".join([broken.describe().rpartition(":")[0] + (", for %g s" % (broken.duration / 1000) if broken.duration else "")] + ([note] if note else []))
 
 
 def stop(names):

@@ -155,16 +155,16 @@ def format_error(error, sources, seen):
     chain = []
     while error is not None and id(error) not in seen and len(seen) < CHAIN_MAX:
         seen[id(error)] = error
-        told = format_frames(trace_of(error), sources)
+        lines = format_frames(trace_of(error), sources)
         message = message_of(error, describe_value)
-        told.append("%s%s\n" % (full_name(type(error), "__main__"), ": " + message if message else ""))
+        lines.append("%s%s\n" % (full_name(type(error), "__main__"), ": " + message if message else ""))
         for each in parts_of(error):
-            told += ["  | " + line for line in format_error(each, sources, seen)] or ["  | ...\n"]
+            lines += ["  | " + line for line in format_error(each, sources, seen)] or ["  | ...\n"]
         error, between = before(error)
-        chain.insert(0, told)
+        chain.insert(0, lines)
         if error is not None and id(error) not in seen and len(seen) < CHAIN_MAX:
             chain.insert(0, [between])
-    return [line for told in chain for line in told]
+    return [line for lines in chain for line in lines]
 
 
 # --- the hooks

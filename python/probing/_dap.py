@@ -136,7 +136,7 @@ class Session:
 
     def __init__(self, channel, limit_ms, token):
         self.channel, self.limit_ms, self.token, self.pid = channel, limit_ms, token, getpid()
-        self.admitted, self.over, self.heard = not token, False, _probing.milliseconds()
+        self.admitted, self.over, self.last_input = not token, False, _probing.milliseconds()
         self.own = {get_ident()}
         self.writer = Writer(self)
         self.debugger = None
@@ -161,7 +161,7 @@ class Session:
                     continue
                 if not data:
                     break
-                self.heard = _probing.milliseconds()
+                self.last_input = _probing.milliseconds()
                 buffer = self.take(buffer + data)
         finally:
             self.end()
@@ -231,7 +231,7 @@ class Session:
             self.over = True
         if running is not None and running.began is not None and running.limit_ms is not None and now - running.began > running.limit_ms:
             self.interrupt(running)
-        if self.debugger is not None and self.debugger.stops and now - self.heard > self.limit_ms:
+        if self.debugger is not None and self.debugger.stops and now - self.last_input > self.limit_ms:
             note("a debugger was sent away after %g s without a word, with a thread stopped" % (self.limit_ms / 1000))
             self.event("terminated")
             self.over = True
@@ -274,7 +274,7 @@ class Session:
         if stop.error is not None:
             body["text"] = full_name(type(stop.error[0]), "__main__")
             body["description"] = "Paused on exception" if stop.error[1] == "always" else "Paused on an exception that nobody catches"
-        self.heard = _probing.milliseconds()
+        self.last_input = _probing.milliseconds()
         self.event("stopped", body)
 
     def resumed(self, stop):

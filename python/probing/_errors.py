@@ -14,9 +14,9 @@ def format_error(request, kind, error, trace):
 
     remember_lines(request)
     with_own_files(lambda: _read_lines(error, trace, set()))
-    told = traceback.TracebackException(kind, error, trace)
-    told.stack[:] = [frame for frame in told.stack if not _is_ours(frame.filename)]  # our print, which called a __str__
-    return "".join(told.format())
+    summary = traceback.TracebackException(kind, error, trace)
+    summary.stack[:] = [frame for frame in summary.stack if not _is_ours(frame.filename)]  # our print, which called a __str__
+    return "".join(summary.format())
 
 
 def _read_lines(error, trace, seen):

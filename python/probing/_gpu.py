@@ -10,7 +10,7 @@ from collections import deque
 import _probing
 
 PENDING_MAX = 4096
-_pending = deque()  # (stage, module, step, begun, host ms, device, first event, last event, memory)
+_pending = deque()  # (stage, module, step, start, host ms, device, first event, last event, memory)
 _free = []  # events that were read, for reuse
 
 
@@ -29,9 +29,9 @@ def begin():
     return event, stream.device_index, stream.cuda_stream
 
 
-def end(begun_by, stage, module, begun, step):
+def end(first_event, stage, module, start, step):
     cuda = sys.modules["torch"].cuda
-    first, device, number = begun_by
+    first, device, number = first_event
     if not _usable(cuda):
         return
     stream = cuda.current_stream()
@@ -40,7 +40,7 @@ def end(begun_by, stage, module, begun, step):
     last = _free.pop() if _free else cuda.Event(enable_timing=True)
     last.record(stream)
     used = _memory_of(device)[:3] if stage == "step" else (-1, -1, -1)
-    _pending.append((stage, module, step, begun, (_probing.gpu_now() - begun) / 1e6, device, first, last, used))
+    _pending.append((stage, module, step, start, (_probing.gpu_now() - start) / 1e6, device, first, last, used))
 
 
 def _memory_of(device):
@@ -60,7 +60,7 @@ def collect():
     if not _pending or not _usable(sys.modules["torch"].cuda):
         return
     while _pending and _pending[0][7].query():
-        stage, module, step, begun, host, device, first, last, memory = _pending.popleft()
-        _probing.gpu_row(stage, module, step, begun, device, first.elapsed_time(last), host, *memory)
+        stage, module, step, start, host, device, first, last, memory = _pending.popleft()
+        _probing.gpu_row(stage, module, step, start, device, first.elapsed_time(last), host, *memory)
         if len(_free) < 256:
             _free.extend((first, last))

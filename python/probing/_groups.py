@@ -2,8 +2,8 @@
 breakpoint may hold a rank.
 
 What torch, Megatron and others keep is read: nothing is imported, no function of the program is called, no operation runs. A timeout counts for
-operations that are issued later (torch copies it into each). Before is kept by the group's name and not with the group: a reference of ours
-would keep a group that the program destroys.
+operations that are issued later (torch copies it into each). The timeout from before is stored by the group's name and not with the group: a
+reference of ours would keep a group that the program destroys.
 """
 import sys
 
@@ -45,9 +45,9 @@ def roles():
 
 def of_megatron():
     for name in MEGATRON:
-        kept, found = getattr(sys.modules.get(name), "__dict__", {}), []
+        variables, found = getattr(sys.modules.get(name), "__dict__", {}), []
         for role, variable in MEGATRON_GROUPS:
-            group = kept.get(variable)
+            group = variables.get(variable)
             group = group[0] if type(group) is list and group else group
             if is_group(group):
                 found.append((role, group.rank()))
@@ -59,9 +59,9 @@ def of_megatron():
 def of_coordinators():
     """vLLM and SGLang keep an object for each kind of group."""
     for name in COORDINATED:
-        kept, found = getattr(sys.modules.get(name), "__dict__", {}), []
+        variables, found = getattr(sys.modules.get(name), "__dict__", {}), []
         for role in ("tp", "pp", "dp", "ep"):
-            number = fields(kept.get("_" + role.upper())).get("rank_in_group")
+            number = fields(variables.get("_" + role.upper())).get("rank_in_group")
             if type(number) is int:
                 found.append((role, number))
         if found:
@@ -98,8 +98,8 @@ def of_meshes():
     except LookupError:  # functions of the module gc are replaced
         return []
     for each in found:
-        kept = fields(each())
-        names, at = kept.get("_mesh_dim_names") or kept.get("mesh_dim_names"), kept.get("_coordinate_on_dim")
+        mesh = fields(each())
+        names, at = mesh.get("_mesh_dim_names") or mesh.get("mesh_dim_names"), mesh.get("_coordinate_on_dim")
         if type(names) is tuple and (type(at) is list or type(at) is tuple) and len(names) == len(at) > len(best):
             best = [(role_name(name), number) for name, number in zip(names, at) if type(number) is int and role_name(name)]
     return best
@@ -177,26 +177,26 @@ def raised():
 
 
 def raise_all(more_ms):
-    kept = raised()
+    state = raised()
     for group in all_groups():
         for which, (backend, now) in enumerate(zip(group.backends, group.timeouts())):
             if now is None or not hasattr(backend, "_set_default_timeout"):
                 continue
-            before, ours = kept["at"].get((group.name, which), (now, now))
+            before, ours = state["at"].get((group.name, which), (now, now))
             if now != ours:  # the program has set another one since
                 before = now
             wanted = before + type(now)(milliseconds=more_ms)
             if wanted > now:
                 backend._set_default_timeout(wanted)
-                kept["at"][group.name, which] = before, timeout_of(backend)
-    kept["until"] = max(kept["until"], _probing.milliseconds() + more_ms)
+                state["at"][group.name, which] = before, timeout_of(backend)
+    state["until"] = max(state["until"], _probing.milliseconds() + more_ms)
     at_detach("group timeouts", restore)
     _hooks.at_end(end_raised)
 
 
 def restore():
-    kept = raised()
-    at, kept["at"], kept["until"] = kept["at"], {}, 0
+    state = raised()
+    at, state["at"], state["until"] = state["at"], {}, 0
     for group in all_groups():
         for which, backend in enumerate(group.backends):
             before, ours = at.get((group.name, which), (None, None))
@@ -205,10 +205,10 @@ def restore():
 
 
 def end_raised(now_ms):
-    kept = raised()
-    if kept["until"] and now_ms >= kept["until"]:
+    state = raised()
+    if state["until"] and now_ms >= state["until"]:
         restore()
-    return kept["until"]
+    return state["until"]
 
 
 def rows():

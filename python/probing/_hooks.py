@@ -241,17 +241,17 @@ def on_line(code, line):
     now = here()
     if now is None:
         return sys.monitoring.DISABLE
-    hooked, wide, heard = now["hooked"].get(id(code)), now["wide"], False
+    hooked, wide, wanted = now["hooked"].get(id(code)), now["wide"], False
     if hooked is None and FREE_THREADED and "finds" in wide and not is_own_code(code):
-        heard = ask(now, "finds", code)
+        wanted = ask(now, "finds", code)
         hooked = now["hooked"].get(id(code))
     for place in hooked.places if hooked is not None else ():
         if place.line is None or place.line == line:
-            heard = True
+            wanted = True
             tell(place.hit, sys._getframe(1), line)
     if "lines" in wide and not is_own_code(code):
-        heard = ask(now, "line", sys._getframe(1), line) or heard
-    return None if heard else sys.monitoring.DISABLE
+        wanted = ask(now, "line", sys._getframe(1), line) or wanted
+    return None if wanted else sys.monitoring.DISABLE
 
 
 def on_start(code, offset):
@@ -342,9 +342,9 @@ def ask(now, name, *arguments):
 
 def note(text):
     """Kept for notes() of a prompt: nothing may be printed in the program."""
-    kept = _probing.shared.setdefault("notes", [])
-    kept.append(text)
-    del kept[:-100]
+    notes = _probing.shared.setdefault("notes", [])
+    notes.append(text)
+    del notes[:-100]
 
 
 def listen(listener):
@@ -425,7 +425,7 @@ def pend(function, turns=100):
 
 def main_calls():
     """The functions for the main thread to call, and whether the interpreter was asked to, or does so now."""
-    return _probing.shared.setdefault("main calls", {"calls": [], "told": False, "runs": False})
+    return _probing.shared.setdefault("main calls", {"calls": [], "pending": False, "runs": False})
 
 
 def in_main(function, turns=100):
@@ -433,17 +433,17 @@ def in_main(function, turns=100):
     them."""
     waiting = main_calls()
     waiting["calls"].append((getpid(), function))
-    if waiting["told"] or waiting["runs"]:
+    if waiting["pending"] or waiting["runs"]:
         return
     if not pend(run_main_calls, turns):
         del waiting["calls"][:]
         raise Refused("a pause of this process is under way; try again")
-    waiting["told"] = bool(waiting["calls"])
+    waiting["pending"] = bool(waiting["calls"])
 
 
 def run_main_calls():
     frame, waiting = sys._getframe(1), main_calls()
-    waiting["told"], waiting["runs"] = False, True
+    waiting["pending"], waiting["runs"] = False, True
     try:
         while waiting["calls"]:
             pid, function = waiting["calls"].pop(0)
@@ -457,8 +457,8 @@ def drop_main_calls(name):
     """Removes those of that name. If none is left a pause may take their place."""
     waiting = main_calls()
     waiting["calls"][:] = [each for each in waiting["calls"] if each[1].__name__ != name]
-    if waiting["told"] and not waiting["calls"]:
-        waiting["told"] = False
+    if waiting["pending"] and not waiting["calls"]:
+        waiting["pending"] = False
         _probing.unpend()
 
 
@@ -482,8 +482,8 @@ def hook(code, change, waits=True, begins=True):
             raise
         at_detach("hooks", clear_all)
     try:
-        said = begin_and_wait() if begins and (first or hooked.places != had[2]) else ""
-        return said or (tracing().not_seen(now, code) if begins else "")
+        message = begin_and_wait() if begins and (first or hooked.places != had[2]) else ""
+        return message or (tracing().not_seen(now, code) if begins else "")
     except Refused:
         with Changing(now):
             put_back(now, hooked, had)

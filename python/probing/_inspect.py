@@ -66,7 +66,7 @@ def in_held(text):
     held = _pause.current
     frames = list(held.frames) if held is not None else []  # it may go on meanwhile
     if frames:
-        held.heard = _probing.milliseconds()  # somebody looks after it
+        held.last_input = _probing.milliseconds()  # somebody looks after it
     try:
         code = _watch.compile_path(text) if frames else None
     except Refused:
@@ -76,9 +76,9 @@ def in_held(text):
     return eval(code, next(names for names in map(_watch.Names, frames) if not code.co_names or code.co_names[0] in names))
 
 
-# --- what is told of it
+# --- the facts about it
 
-class Told:
+class Facts:
     """Pairs of a name and a value, in order; a list is a table of rows."""
 
     def __init__(self):
@@ -112,67 +112,67 @@ def short(value):
     return text if len(text) <= 200 else text[:200] + "..."
 
 
-def told_value(name, value):
+def fact_of(name, value):
     """A field as a text; possible secrets are masked."""
     if type(name) is str and _values.is_one(type(value), (str, bytes)) and _probing.is_secret(name):
         return '"***"'
     return _values.text_of(_values.plain(value))
 
 
-def describe(told, value, referrers):
+def describe(facts, value, referrers):
     kind = type(value)
-    told.add("type", _values.class_name(kind))
+    facts.add("type", _values.class_name(kind))
     where = ""
     read, module = _values.tensor(value), _values.known("torch.nn.modules.module", "Module")
     if read is not None:
-        where = describe_tensor(told, value, kind, read)
+        where = describe_tensor(facts, value, kind, read)
     elif kind is _values.known("numpy", "ndarray"):
-        where = describe_array(told, value)
+        where = describe_array(facts, value)
     elif module is not None and issubclass(kind, module):
-        describe_module(told, value)
+        describe_module(facts, value)
     else:
-        told.add("value", told_value(None, value))
+        facts.add("value", fact_of(None, value))
     if type(_values.find_in(kind, "__sizeof__")) is METHOD_OF_C:  # else it would be code of the program
-        told.add("own bytes", sys.getsizeof(value))
+        facts.add("own bytes", sys.getsizeof(value))
     references = sys.getrefcount(value) - OURS
-    told.add("references", references if references < IMMORTAL else None)
-    told.add("fields", fields_of(value, kind) or None)
+    facts.add("references", references if references < IMMORTAL else None)
+    facts.add("fields", fields_of(value, kind) or None)
     if referrers:
-        told.add("referrers", find_referrers(value) or [{"what": "none that the garbage collector knows"}])
+        facts.add("referrers", find_referrers(value) or [{"what": "none that the garbage collector knows"}])
     return where
 
 
 def line_of(value):
     """A value in a line, such that equal ones give equal lines."""
-    kind, told, read = type(value), Told(), _values.tensor(value)
+    kind, facts, read = type(value), Facts(), _values.tensor(value)
     if read is not None and read.shape is not None:
-        where = describe_tensor(told, value, kind, read)
+        where = describe_tensor(facts, value, kind, read)
     elif kind is _values.known("numpy", "ndarray"):
-        where = describe_array(told, value)
+        where = describe_array(facts, value)
     else:
-        return told_value(None, value), ""
-    known = dict(told.pairs)
+        return fact_of(None, value), ""
+    known = dict(facts.pairs)
     parts = [_values.class_name(kind).rpartition(".")[2], known["dtype"], "x".join(map(str, known["shape"])) or "scalar"]
     return " ".join(parts + [known[name] for name in ("device", "values") if known.get(name, "cpu") != "cpu"]), where
 
 
-def describe_tensor(told, value, kind, read):
+def describe_tensor(facts, value, kind, read):
     """The address and layout of its data, for the tool; "": not read."""
     if read.shape is not None:
-        told.add("shape", tuple(read.shape))
-        told.add("dtype", read.dtype)
-        told.add("device", read.device)
-        told.add("elements", read.nbytes // read.size)
-        told.add("bytes", read.nbytes)
-    told.add("requires grad", bool(_values.field(value, "requires_grad")))
+        facts.add("shape", tuple(read.shape))
+        facts.add("dtype", read.dtype)
+        facts.add("device", read.device)
+        facts.add("elements", read.nbytes // read.size)
+        facts.add("bytes", read.nbytes)
+    facts.add("requires grad", bool(_values.field(value, "requires_grad")))
     if is_plain(kind):
         made_by = _values.field(value, "grad_fn")
-        told.add("made by", None if made_by is None else _values.own_name(type(made_by)))
+        facts.add("made by", None if made_by is None else _values.own_name(type(made_by)))
         grad = _values.tensor(_values.field(value, "grad")) if _values.field(value, "is_leaf") else None
-        told.add("gradient", None if grad is None or grad.shape is None else tuple(grad.shape))
+        facts.add("gradient", None if grad is None or grad.shape is None else tuple(grad.shape))
     why = unread(read, kind)
     if why:
-        told.add("values", "not read: " + why)
+        facts.add("values", "not read: " + why)
         return ""
     return where_line(read.address, read.dtype, read.size, read.shape, [step * read.size for step in read.steps]) if read.address else ""
 
@@ -191,13 +191,13 @@ def unread(read, kind):
     return None
 
 
-def describe_array(told, value):
+def describe_array(facts, value):
     shape, dtype = _values.array(value, type(value))
-    told.add("shape", tuple(shape))
-    told.add("dtype", dtype)
-    told.add("bytes", value.nbytes)
+    facts.add("shape", tuple(shape))
+    facts.add("dtype", dtype)
+    facts.add("bytes", value.nbytes)
     if dtype not in DTYPES or not value.dtype.isnative:
-        told.add("values", "not read: of a type that is not known here")
+        facts.add("values", "not read: of a type that is not known here")
         return ""
     return where_line(value.__array_interface__["data"][0], dtype, value.itemsize, shape, value.strides)
 
@@ -208,7 +208,7 @@ def where_line(address, dtype, size, shape, strides):
     return "%d %s %d %d %s" % (address, dtype, size, len(shape), " ".join("%d %d" % pair for pair in zip(shape, strides)))
 
 
-def describe_module(told, module):
+def describe_module(facts, module):
     """Reads the dicts that torch keeps for a module: named_parameters() may be overridden by the program."""
     parts, seen, own, todo = 0, {}, [], [("", module)]
     met = set()
@@ -223,21 +223,21 @@ def describe_module(told, module):
             if parameter is not None:
                 seen[id(parameter)] = parameter
                 if len(own) < FIELDS_MAX:
-                    own.append({"name": path + name, "told": told_value(None, parameter)})
+                    own.append({"name": path + name, "fact": fact_of(None, parameter)})
         todo += [(path + name + ".", each) for name, each in list((names.get("_modules") or {}).items())[::-1] if each is not None]
     names = object.__getattribute__(module, "__dict__")
     read = [(each, _values.tensor(each)) for each in list(seen.values())]
     kept = [(each, found) for each, found in read if found is not None and found.shape is not None]
-    told.add("parameters", sum(found.nbytes // found.size for _, found in kept))
-    told.add("trainable", sum(found.nbytes // found.size for each, found in kept if _values.field(each, "requires_grad")))
-    told.add("bytes", sum(found.nbytes for _, found in kept))
-    told.add("placed", ", ".join(sorted({"%s %s" % (found.device, found.dtype) for _, found in kept})) or None)
-    told.add("modules", parts)
-    told.add("training", bool(names.get("training")))
+    facts.add("parameters", sum(found.nbytes // found.size for _, found in kept))
+    facts.add("trainable", sum(found.nbytes // found.size for each, found in kept if _values.field(each, "requires_grad")))
+    facts.add("bytes", sum(found.nbytes for _, found in kept))
+    facts.add("placed", ", ".join(sorted({"%s %s" % (found.device, found.dtype) for _, found in kept})) or None)
+    facts.add("modules", parts)
+    facts.add("training", bool(names.get("training")))
     hooks = [{"kind": name.strip("_"), "function": function_text(hook)} for name in HOOKS for hook in list((names.get(name) or {}).values())]
-    told.add("hooks", hooks or None)
-    told.add("tensors", own or None)
-    told.add("name", _probing.torch_name(module) or None)
+    facts.add("hooks", hooks or None)
+    facts.add("tensors", own or None)
+    facts.add("name", _probing.torch_name(module) or None)
 
 
 def function_text(function):
@@ -269,7 +269,7 @@ def fields_of(value, kind):
                     rows.append((name, name, member.__get__(value, kind)))
                 except Exception:
                     continue
-    return [{"name": name, "value": told_value(key, item)} for name, key, item in rows[:FIELDS_MAX]]
+    return [{"name": name, "value": fact_of(key, item)} for name, key, item in rows[:FIELDS_MAX]]
 
 
 def first(items):
@@ -301,12 +301,12 @@ def find(channel, options):
 def serve_control(arguments, channel):
     options = dict(line.partition("=")[::2] for line in arguments.decode("utf-8", "surrogateescape").splitlines())
     try:
-        value, told = find(channel, options), Told()
+        value, facts = find(channel, options), Facts()
         if options.get("line") == "1":
             body, where = line_of(value)
         else:
-            where = describe(told, value, options.get("referrers") == "1")
-            body = told.json() + "\n" if options.get("json") == "1" else told.text()
+            where = describe(facts, value, options.get("referrers") == "1")
+            body = facts.json() + "\n" if options.get("json") == "1" else facts.text()
     except Refused as error:
         channel.close(str(error), 1)
         return
@@ -315,7 +315,7 @@ def serve_control(arguments, channel):
         return
     except KeyboardInterrupt:
         return
-    name = next((item for name, item in told.pairs if name == "name"), "")
+    name = next((item for name, item in facts.pairs if name == "name"), "")
     channel.write(("ok %s\n%s\n%s\0" % (where, name.replace("\n", " "), body)).encode("utf-8", "backslashreplace"))
     if where:
         try:

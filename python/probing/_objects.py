@@ -34,8 +34,8 @@ def walk(types, plain, getters, refs=None):
     if any(type(each) is not type(len) for each in functions):  # code of the program would run in the middle of a slice
         raise LookupError("the program has replaced functions of the module gc")
     mark, slice_us = _probing.objects_mark(), SLICE_US
-    begun = time.monotonic()
-    rings, longer = _probing.objects_rings(*gc.get_threshold()), begun + LONGER
+    start = time.monotonic()
+    rings, longer = _probing.objects_rings(*gc.get_threshold()), start + LONGER
     try:
         for _ in range(MOST_WALKS):
             stage, frozen = -1, _probing.objects_frozen(rings)
@@ -49,7 +49,7 @@ def walk(types, plain, getters, refs=None):
                 now = time.monotonic()
                 if now > longer:
                     slice_us, longer = min(2 * slice_us, LONGEST_US), now + LONGER
-                if now - begun > MOST_SECONDS:
+                if now - start > MOST_SECONDS:
                     _probing.note("objects", "not all objects were looked at within %d s" % MOST_SECONDS)
                     return
             if frozen == _probing.objects_frozen(rings):

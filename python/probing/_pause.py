@@ -347,7 +347,7 @@ class Pause:
         self.waiting, self.session = [], None  # waiting clients, and the one being served
         self.stopped_at, self.going, self.over = None, None, False
         self.target, self.line, self.until_return = None, None, False
-        self.heard, self.since, self.ident = 0, 0, None  # ident: the held thread
+        self.last_input, self.since, self.ident = 0, 0, None  # ident: the held thread
         self.passed = None  # where a breakpoint stopped it: the same line may be reported twice
         self.halt = None  # of the other threads
         self.frames = ()  # of the held thread, the innermost first
@@ -384,7 +384,7 @@ class Pause:
     def hold(self, stack):
         """Serves clients in these frames until one lets the thread continue, or the limit."""
         guard = self.guard = _signals.Guard(self.interrupted)
-        since = self.heard = self.since = _probing.milliseconds()
+        since = self.last_input = self.since = _probing.milliseconds()
         self.going, self.ident = None, get_ident()
         held = "%s %d %s" % (self.word, since, self.said)  # read from outside by backtrace and now (src/ask/stacks_take.c)
         scene = self.scene(stack)  # noqa: F841 the same
@@ -435,7 +435,7 @@ class Pause:
         self.keep_halt()
         if self.going is None and _probing.detached() != self.generation:
             self.going = "continue"
-        if self.going is None and self.session is None and _probing.milliseconds() - self.heard > self.limit_ms:
+        if self.going is None and self.session is None and _probing.milliseconds() - self.last_input > self.limit_ms:
             self.expire("without a client")
 
     def meet(self, session, stack, again):
@@ -454,7 +454,7 @@ class Pause:
         ended = False
         while self.going is None and not ended:
             ended = not session.front.turn()
-        self.heard = _probing.milliseconds()
+        self.last_input = _probing.milliseconds()
         if ended or session.over:
             self.session = None
             session.release()
@@ -653,7 +653,7 @@ def halt_others(pause, channel, timeout_ms):
         halt.begin()
         pause.halt = halt
         moving = halt.wait(min(timeout_ms or HALT_MS, HALT_MS, pause.limit_ms // 2))
-        pause.heard = _probing.milliseconds()
+        pause.last_input = _probing.milliseconds()
     except BaseException as error:
         halt.end()
         pause.go_on("continue")

@@ -74,7 +74,7 @@ def keep(broken):
     """The limit of the thread that it holds begins anew."""
     held = _pause.current
     if isinstance(held, Stop) and held.broken is broken:
-        held.heard = _probing.milliseconds()
+        held.last_input = _probing.milliseconds()
 
 
 def let_go(broken):

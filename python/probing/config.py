@@ -11,9 +11,9 @@ def _ask(*words):
     from . import _query
 
     recording(True)
-    status, said, errors = _query._run([_query._program(), "-t", str(os.getpid()), "config"] + list(words), b"")
-    with said:
-        text = said.read().decode(errors="replace")
+    status, output, errors = _query._run([_query._program(), "-t", str(os.getpid()), "config"] + list(words), b"")
+    with output:
+        text = output.read().decode(errors="replace")
     if status != 0:
         raise KeyError(errors.strip().replace("probing: config: ", "", 1))
     return text

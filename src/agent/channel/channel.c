@@ -105,7 +105,7 @@ int pb_channel_begin(uint64_t number)
     struct pb_channel *c = find_channel(number);
     int wanted = c && !c->gone && !c->closed;
     if (wanted)
-        c->begun = 1;
+        c->has_gil = 1;
     unlock();
     return wanted;
 }
@@ -152,14 +152,14 @@ static size_t put_into(struct pb_ring *ring, const uint8_t *data, size_t size)
     return put;
 }
 
-/* Waits until the place's bell differs from `heard`, or until the deadline (0: none). 0: timed out. */
-static int wait_for_bell(const uint32_t *bell, uint32_t heard, uint64_t until)
+/* Waits until the place's bell differs from `last_bell`, or until the deadline (0: none). 0: timed out. */
+static int wait_for_bell(const uint32_t *bell, uint32_t last_bell, uint64_t until)
 {
     uint64_t now = until ? pb_now_ns() : 0;
 
     if (until && now >= until)
         return 0;
-    pb_futex_wait_ms(bell, heard, until ? (long)((until - now) / PB_NS_PER_MS) + 1 : -1);
+    pb_futex_wait_ms(bell, last_bell, until ? (long)((until - now) / PB_NS_PER_MS) + 1 : -1);
     return 1;
 }
 
@@ -181,7 +181,7 @@ long pb_channel_read(uint64_t number, void *ret, size_t size, long timeout_ms)
             return 0;
         }
         const uint32_t *bell = &bells[c - pb_channel_places];
-        uint32_t heard = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
+        uint32_t last_bell = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
         size_t n = take_from(&c->in, ret, size < CHUNK ? size : CHUNK);
         int interrupt = n == 0 && c->interrupt, ended = c->input_ended || c->closed;
         c->consumed += n;
@@ -196,7 +196,7 @@ long pb_channel_read(uint64_t number, void *ret, size_t size, long timeout_ms)
             return (long)n;
         if (interrupt || ended)
             return interrupt ? -EINTR : 0;
-        if (!wait_for_bell(bell, heard, until))
+        if (!wait_for_bell(bell, last_bell, until))
             return -EAGAIN;
     }
 }
@@ -215,7 +215,7 @@ long pb_channel_write(uint64_t number, const void *data, size_t size, long timeo
             return -EPIPE;
         }
         const uint32_t *bell = &bells[c - pb_channel_places];
-        uint32_t heard = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
+        uint32_t last_bell = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
         size_t left = size - done, n = put_into(&c->out, bytes + done, left < CHUNK ? left : CHUNK);
         int interrupt = timeout_ms != 0 && n == 0 && left > 0 && c->interrupting_write;
         if (interrupt)
@@ -228,7 +228,7 @@ long pb_channel_write(uint64_t number, const void *data, size_t size, long timeo
             return -EINTR;
         if (done == size)
             return (long)done;
-        if (n == 0 && !wait_for_bell(bell, heard, until))
+        if (n == 0 && !wait_for_bell(bell, last_bell, until))
             return (long)done;
     }
 }
@@ -323,7 +323,7 @@ int pb_channel_leave_code(uint64_t number)
             return interrupted;
         }
         const uint32_t *bell = &bells[c - pb_channel_places];
-        uint32_t heard = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
+        uint32_t last_bell = __atomic_load_n(bell, __ATOMIC_SEQ_CST);
         int there = c->interrupters_there;
         c->running = 0;
         interrupted = c->interrupting;
@@ -332,7 +332,7 @@ int pb_channel_leave_code(uint64_t number)
         unlock();
         if (!there)
             return interrupted;
-        wait_for_bell(bell, heard, 0);
+        wait_for_bell(bell, last_bell, 0);
     }
 }
 

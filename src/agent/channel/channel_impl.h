@@ -34,7 +34,7 @@ struct pb_channel {
     uint64_t consumed; /* bytes that were read and will be granted again */
     uint64_t credit;   /* bytes that the client takes */
 
-    int begun;           /* its thread has the GIL */
+    int has_gil;         /* its thread has the GIL */
     uint64_t timeout_ms; /* for getting the GIL */
     uint64_t begin_by_ns;
 

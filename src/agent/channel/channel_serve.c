@@ -235,9 +235,9 @@ static void collect_work(struct pb_channel *c, struct channel_work *ret)
     }
     if (!c->client) /* received whenever there is room */
         c->consumed = 0;
-    ret->late = !c->begun && !c->closed && !c->gone && c->begin_by_ns && now >= c->begin_by_ns;
+    ret->late = !c->has_gil && !c->closed && !c->gone && c->begin_by_ns && now >= c->begin_by_ns;
     ret->ends = c->gone || (c->closed && (c->out.len == 0 || now >= c->end_by_ns));
-    ret->next_ns = c->closed ? c->end_by_ns : !c->begun ? c->begin_by_ns : 0;
+    ret->next_ns = c->closed ? c->end_by_ns : !c->has_gil ? c->begin_by_ns : 0;
     ret->status = c->status;
     memcpy(ret->reason, c->reason, sizeof(ret->reason));
     pb_unlock(PB_LOCK_CHANNELS);

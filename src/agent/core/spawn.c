@@ -96,7 +96,7 @@ static void serve_orders(uint32_t number)
     int r;
 
     for (;;) {
-        uint32_t heard = __atomic_load_n(&bell, __ATOMIC_SEQ_CST);
+        uint32_t last_bell = __atomic_load_n(&bell, __ATOMIC_SEQ_CST);
         while ((r = take_order(number, &order)) > 0) {
             int started = pb_spawn_start(number);
             if (started == 0) {
@@ -108,7 +108,7 @@ static void serve_orders(uint32_t number)
         }
         if (r < 0)
             return;
-        pb_futex_wait(&bell, heard);
+        pb_futex_wait(&bell, last_bell);
     }
 }
 

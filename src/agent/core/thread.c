@@ -196,10 +196,10 @@ int pb_thread_id(void)
     int where = __atomic_load_n(&place, __ATOMIC_RELAXED);
 
     if (where > 0) {
-        int told = __atomic_load_n((int *)(self + (uintptr_t)where), __ATOMIC_RELAXED);
+        int id = __atomic_load_n((int *)(self + (uintptr_t)where), __ATOMIC_RELAXED);
         if (__atomic_load_n(&known[at].thread, __ATOMIC_ACQUIRE) == self &&
-            __atomic_load_n(&known[at].id, __ATOMIC_RELAXED) == told)
-            return told;
+            __atomic_load_n(&known[at].id, __ATOMIC_RELAXED) == id)
+            return id;
     }
     int id = (int)syscall(SYS_gettid);
     if (where == 0) {

@@ -172,10 +172,10 @@ static int has_words(const struct pb_python *py, pb_pyobject *args, pb_pyobject 
 {
     pb_pyobject *fields = py->tuple_get(args, 0), *text = fields ? py->tuple_get(fields, 3) : NULL;
     int is_text = text && pb_type_of(text, pb_module_header(py)) == py->str_type;
-    const char *said = is_text ? py->utf8_of(text) : NULL, *words = py->utf8_of(wanted);
+    const char *message = is_text ? py->utf8_of(text) : NULL, *words = py->utf8_of(wanted);
 
     py->err_clear();
-    return said && words && strstr(said, words);
+    return message && words && strstr(message, words);
 }
 
 static int is_on(const struct pb_python *py, pb_pyobject *self)

@@ -64,24 +64,25 @@ enum { FREE, WRITING, READY };
 static struct {
     int state, active;
     char name[2 * PB_NAME_SIZE], kind[32], function[128];
-} told[TOLD];
+} listed[TOLD];
 
 static void keep_told(const char *name, const char *kind, const char *function, int active)
 {
     for (int i = 0; i < TOLD; i++) {
         int expected = FREE;
-        if (__atomic_load_n(&told[i].state, __ATOMIC_ACQUIRE) == READY && strcmp(told[i].name, name) == 0) {
-            __atomic_store_n(&told[i].active, active, __ATOMIC_RELAXED);
+        if (__atomic_load_n(&listed[i].state, __ATOMIC_ACQUIRE) == READY &&
+            strcmp(listed[i].name, name) == 0) {
+            __atomic_store_n(&listed[i].active, active, __ATOMIC_RELAXED);
             return;
         }
-        if (!__atomic_compare_exchange_n(&told[i].state, &expected, WRITING, 0, __ATOMIC_ACQUIRE,
+        if (!__atomic_compare_exchange_n(&listed[i].state, &expected, WRITING, 0, __ATOMIC_ACQUIRE,
                                          __ATOMIC_RELAXED))
             continue;
-        snprintf(told[i].name, sizeof(told[i].name), "%s", name);
-        snprintf(told[i].kind, sizeof(told[i].kind), "%s", kind);
-        snprintf(told[i].function, sizeof(told[i].function), "%s", function);
-        told[i].active = active;
-        __atomic_store_n(&told[i].state, READY, __ATOMIC_RELEASE);
+        snprintf(listed[i].name, sizeof(listed[i].name), "%s", name);
+        snprintf(listed[i].kind, sizeof(listed[i].kind), "%s", kind);
+        snprintf(listed[i].function, sizeof(listed[i].function), "%s", function);
+        listed[i].active = active;
+        __atomic_store_n(&listed[i].state, READY, __ATOMIC_RELEASE);
         return;
     }
 }
@@ -94,7 +95,7 @@ void pb_live_tell(const char *name, const char *kind, const char *function, int 
 
 int pb_live_python(void)
 {
-    return __atomic_load_n(&told[0].state, __ATOMIC_ACQUIRE) != FREE;
+    return __atomic_load_n(&listed[0].state, __ATOMIC_ACQUIRE) != FREE;
 }
 
 __attribute__((visibility("default"))) void probing_register_1(struct probing_live *t);
@@ -211,9 +212,9 @@ static void *tell_all(void *unused)
 {
     (void)unused;
     for (int i = 0; i < TOLD; i++)
-        if (__atomic_load_n(&told[i].state, __ATOMIC_ACQUIRE) == READY &&
-            __atomic_load_n(&told[i].active, __ATOMIC_RELAXED))
-            add_row(told[i].name, told[i].kind, told[i].function, 1);
+        if (__atomic_load_n(&listed[i].state, __ATOMIC_ACQUIRE) == READY &&
+            __atomic_load_n(&listed[i].active, __ATOMIC_RELAXED))
+            add_row(listed[i].name, listed[i].kind, listed[i].function, 1);
     for_each_table(tell_one, NULL);
     return NULL;
 }

@@ -25,9 +25,9 @@ enum { PB_IDS_OF(PB_TABLE_MEMORY_USAGE) COLUMNS };
 static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_MEMORY_USAGE)};
 
 static struct pb_table *table;
-static uint64_t interval_ns, due_ns, begun_ns; /* begun: when the current block started */
-static int blocks;                             /* that are open */
-static int row_wanted;                         /* a block began or ended since the last row */
+static uint64_t interval_ns, due_ns, block_start_ns; /* begun: when the current block started */
+static int blocks;                                   /* that are open */
+static int row_wanted;                               /* a block began or ended since the last row */
 
 void pb_memory_usage_block(int by)
 {
@@ -38,7 +38,7 @@ void pb_memory_usage_block(int by)
                                         __ATOMIC_RELAXED))
         ;
     if (by > 0)
-        __atomic_store_n(&begun_ns, pb_now_ns(), __ATOMIC_RELAXED);
+        __atomic_store_n(&block_start_ns, pb_now_ns(), __ATOMIC_RELAXED);
     __atomic_store_n(&row_wanted, 1, __ATOMIC_RELEASE);
     pb_wake();
 }
@@ -141,7 +141,7 @@ static uint64_t step_ns(uint64_t now)
 
     if (__atomic_load_n(&blocks, __ATOMIC_RELAXED) == 0)
         return interval_ns;
-    if (now > __atomic_load_n(&begun_ns, __ATOMIC_RELAXED) + FINE_FOR)
+    if (now > __atomic_load_n(&block_start_ns, __ATOMIC_RELAXED) + FINE_FOR)
         fine *= SLOWER;
     return fine < interval_ns ? fine : interval_ns;
 }

@@ -488,14 +488,14 @@ static pb_pyobject *referrers(pb_pyobject *self, pb_pyobject *args)
             owner && pb_type_of(owner, pb_module_header(py)) == py->str_type ? py->utf8_of(owner) : NULL;
         snprintf(text, sizeof(text), "%s%s%s%.50s", place, kind, module ? " of " : "", module ? module : "");
         py->err_clear();
-        pb_pyobject *told[] = {py->str_from_utf8(text, (long)strlen(text), "replace"),
+        pb_pyobject *copy[] = {py->str_from_utf8(text, (long)strlen(text), "replace"),
                                py->int_from((unsigned long)(uintptr_t)each)};
         for (int k = 0; k < 2; k++)
-            if (told[0] && told[1])
-                py->list_append(found, told[k]);
+            if (copy[0] && copy[1])
+                py->list_append(found, copy[k]);
         for (int k = 0; k < 2; k++)
-            if (told[k])
-                py->decref(told[k]);
+            if (copy[k])
+                py->decref(copy[k]);
     }
     if (all)
         py->decref(all);

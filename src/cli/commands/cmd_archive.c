@@ -46,8 +46,8 @@ struct job {
     struct pb_err own_err;
     struct pb_run_info run; /* run description; no folder where the process could not make one */
     struct pb_archive_parts parts;
-    uint64_t files, rows; /* archived by this command */
-    struct pb_err said;   /* the last error that was printed */
+    uint64_t files, rows;     /* archived by this command */
+    struct pb_err last_error; /* the last error that was printed */
 };
 
 static volatile sig_atomic_t stop;
@@ -230,10 +230,10 @@ static void print_table_result(void *arg, const struct pb_archiver_table *t)
 /* Prints an error once: the next round tries again. */
 static void print_error_once(struct job *job, int r, const struct pb_err *err)
 {
-    if (strcmp(job->said.text, pb_err_text(err, r)) == 0)
+    if (strcmp(job->last_error.text, pb_err_text(err, r)) == 0)
         return;
     pb_put_between(stderr, "probing: archive: ", pb_err_text(err, r), "\n");
-    snprintf(job->said.text, sizeof(job->said.text), "%s", pb_err_text(err, r));
+    snprintf(job->last_error.text, sizeof(job->last_error.text), "%s", pb_err_text(err, r));
 }
 
 static int apply_limits(struct job *job, struct pb_archive_left *ret, struct pb_err *err)

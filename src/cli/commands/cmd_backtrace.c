@@ -288,17 +288,18 @@ static bool stands_still(const struct pb_stacks *s)
 /* Whose fault it is says diagnose, not the stacks: what waits is not what is wrong. */
 static void print_headline(const struct pb_call *call, const struct set *set, size_t n)
 {
-    struct pb_headlines said;
+    struct pb_headlines headlines;
     struct pb_err ignored = {0};
     bool any = false;
 
     for (size_t i = 0; i < n; i++)
         any |= stands_still(set->shown[i]);
-    if (!any || !call->target || pb_headlines_ask(&call->ask, &call->targets, false, &said, &ignored) < 0)
+    if (!any || !call->target ||
+        pb_headlines_ask(&call->ask, &call->targets, false, &headlines, &ignored) < 0)
         return;
-    if (pb_headlines_print(&said, call->target))
+    if (pb_headlines_print(&headlines, call->target))
         putchar('\n');
-    pb_headlines_done(&said);
+    pb_headlines_done(&headlines);
 }
 
 static int print_once(const struct pb_call *call, const struct backtrace_plan *p, struct set *set, size_t n,

@@ -116,17 +116,17 @@ static void tell_versions(const struct pb_cluster *c)
 /* The findings of the nodes' doctor, equal ones once for all their ranks. */
 static void tell_notes(const struct pb_cluster_look_notes *notes)
 {
-    _cleanup_free_ bool *told = calloc(notes->n + 1, sizeof(*told));
+    _cleanup_free_ bool *printed = calloc(notes->n + 1, sizeof(*printed));
     _cleanup_free_ bool *in = calloc(PB_CLUSTER_RANKS, sizeof(*in));
 
-    for (size_t i = 0; told && in && i < notes->n; i++) {
+    for (size_t i = 0; printed && in && i < notes->n; i++) {
         size_t n = 0;
-        if (told[i])
+        if (printed[i])
             continue;
         memset(in, 0, PB_CLUSTER_RANKS * sizeof(*in));
         for (size_t k = i; k < notes->n; k++)
             if (strcmp(notes->at[k].text, notes->at[i].text) == 0) {
-                told[k] = true;
+                printed[k] = true;
                 n++;
                 if (notes->at[k].rank >= 0 && notes->at[k].rank < PB_CLUSTER_RANKS)
                     in[notes->at[k].rank] = true;

@@ -52,13 +52,13 @@ static int print_until_result(struct pb_client *client, pid_t pid, uint32_t id, 
 {
     uint64_t end = timeout_ms ? pb_now_ns() + (timeout_ms + (uint64_t)ANSWER_GRACE_MS) * PB_NS_PER_MS : 0;
     struct pb_frame frame;
-    int told = 0;
+    int handled = 0;
 
     pb_client_limit(client, timeout_ms ? timeout_ms + ANSWER_GRACE_MS : 0);
     for (;;) {
-        if (interrupts > told) {
-            told = interrupts;
-            if (told > 1)
+        if (interrupts > handled) {
+            handled = interrupts;
+            if (handled > 1)
                 return pb_fail(
                     err, -EINTR,
                     "gave up waiting; the code was interrupted, but may still be running in the process");

@@ -16,20 +16,20 @@
 /* Growth alone is no leak: whether it is one says diagnose. */
 static void print_leaks(const struct pb_call *call, const struct pb_memory_answer *answers)
 {
-    struct pb_headlines said;
+    struct pb_headlines headlines;
     struct pb_err ignored = {0};
     bool any = false;
 
     for (size_t i = 0; i < call->targets.n; i++)
         any |= answers[i].result == 0 && !answers[i].memory.dead && answers[i].memory.growth > 0;
-    if (!any || pb_headlines_ask(&call->ask, &call->targets, true, &said, &ignored) < 0)
+    if (!any || pb_headlines_ask(&call->ask, &call->targets, true, &headlines, &ignored) < 0)
         return;
     for (size_t i = 0; i < call->targets.n; i++) {
-        const struct pb_headline *h = pb_headline_of(&said, call->targets.at[i].pid);
+        const struct pb_headline *h = pb_headline_of(&headlines, call->targets.at[i].pid);
         if (h && strcmp(h->kind, "leak") == 0)
             pb_headline_print(h);
     }
-    pb_headlines_done(&said);
+    pb_headlines_done(&headlines);
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)

@@ -108,7 +108,7 @@ static int run_background(const struct record_plan *plan, char path[256], pid_t 
                           struct pb_err *err)
 {
     struct pb_profile_recorder *r = NULL;
-    int pipe_fds[2], told[1];
+    int pipe_fds[2], status;
     struct pb_err child_err = {0};
 
     memset(path, 0, 256);
@@ -120,13 +120,13 @@ static int run_background(const struct record_plan *plan, char path[256], pid_t 
         return pb_fail(err, child, "no process: %s", strerror(-child));
     if (child == 0) {
         close(pipe_fds[0]);
-        told[0] = pb_profile_recorder_open(&plan->call->ask, &plan->options, &r, &child_err);
-        if (told[0] == 0)
+        status = pb_profile_recorder_open(&plan->call->ask, &plan->options, &r, &child_err);
+        if (status == 0)
             snprintf(path, 256, "%s", pb_profile_recorder_path(r));
-        bool heard = write(pipe_fds[1], told, sizeof(told)) == sizeof(told) &&
-                     write(pipe_fds[1], told[0] < 0 ? child_err.text : path, 256) == 256;
+        bool reported = write(pipe_fds[1], &status, sizeof(status)) == sizeof(status) &&
+                        write(pipe_fds[1], status < 0 ? child_err.text : path, 256) == 256;
         close(pipe_fds[1]);
-        if (told[0] < 0 || !heard)
+        if (status < 0 || !reported)
             _exit(1);
         leave_terminal();
         pb_sampler_hurry(&plan->options.sampler);
@@ -135,13 +135,14 @@ static int run_background(const struct record_plan *plan, char path[256], pid_t 
         _exit(result < 0);
     }
     close(pipe_fds[1]);
-    bool heard = read(pipe_fds[0], told, sizeof(told)) == sizeof(told) && read(pipe_fds[0], path, 256) == 256;
+    bool reported =
+        read(pipe_fds[0], &status, sizeof(status)) == sizeof(status) && read(pipe_fds[0], path, 256) == 256;
     close(pipe_fds[0]);
-    if (!heard)
+    if (!reported)
         return pb_fail(err, -EIO, "the recorder ended before it began");
-    if (told[0] < 0) {
+    if (status < 0) {
         waitpid(child, NULL, 0);
-        return pb_fail(err, told[0], "%.255s", path);
+        return pb_fail(err, status, "%.255s", path);
     }
     *ret_recorder = child;
     return 0;

@@ -165,21 +165,21 @@ static void put_statement(FILE *to, const char *statement, enum rows_of of, cons
  * on. */
 static void put_diagnosis(FILE *to, const struct pb_call *call)
 {
-    struct pb_headlines said;
+    struct pb_headlines headlines;
     struct pb_err ignored = {0};
     char at[32];
     time_t now = time(NULL);
     struct tm tm;
 
-    if (pb_headlines_ask(&call->ask, &call->targets, true, &said, &ignored) < 0)
+    if (pb_headlines_ask(&call->ask, &call->targets, true, &headlines, &ignored) < 0)
         return;
     strftime(at, sizeof(at), "%H:%M:%S", localtime_r(&now, &tm));
-    for (size_t i = 0; i < said.njobs; i++) {
+    for (size_t i = 0; i < headlines.njobs; i++) {
         fputs("SELECT ", to);
-        pb_put_quoted(to, said.jobs[i], '\'');
+        pb_put_quoted(to, headlines.jobs[i], '\'');
         fprintf(to, " AS \"what is wrong, at %s\"; ", at);
     }
-    pb_headlines_done(&said);
+    pb_headlines_done(&headlines);
 }
 
 /* All statements to run, on the heap. call: whose job is judged too; NULL: none. NULL: out of memory. */

@@ -19,7 +19,7 @@ enum { DATE_DAYS = 0, MONTH_DAY_NANO = 2, HUGE_DIGITS = 38 };
 struct pb_arrow {
     FILE *out;
     struct pb_wire head, body, text;
-    bool begun;
+    bool has_schema;
 };
 
 /* --- FlatBuffers --- */
@@ -168,9 +168,9 @@ int pb_arrow_columns(struct pb_arrow *a, const struct pb_sql_column *columns, un
     struct pb_wire *m = &a->head;
     size_t at[SLOTS];
 
-    if (a->begun)
+    if (a->has_schema)
         return -EEXIST;
-    a->begun = true;
+    a->has_schema = true;
     size_t header = begin_message(m, HEADER_SCHEMA, 0);
     size_t table = put_table(m, (const struct slot[]){{2, 0}, {4, 0}}, 2, at); /* little endian, fields */
     point_to(m, header, table);
@@ -372,7 +372,7 @@ struct pb_arrow *pb_arrow_new(FILE *out)
 int pb_arrow_end(struct pb_arrow *a)
 {
     const uint32_t end[2] = {UINT32_MAX, 0};
-    int r = a->begun ? 0 : pb_arrow_columns(a, NULL, 0);
+    int r = a->has_schema ? 0 : pb_arrow_columns(a, NULL, 0);
 
     if (r == 0 && fwrite(end, sizeof(end), 1, a->out) != 1)
         r = -(errno ? errno : EIO);

@@ -64,7 +64,7 @@ static void put_frame(const struct pb_set_frame *f)
 
 void pb_stacks_put_frames(const struct pb_stackset *set, const struct pb_set_stack *s)
 {
-    bool said = !s->apart;
+    bool noted = !s->apart;
 
     for (uint32_t i = 0; i < s->nframes; i++) {
         struct pb_set_frame f;
@@ -73,9 +73,9 @@ void pb_stacks_put_frames(const struct pb_stackset *set, const struct pb_set_sta
             i = s->nframes - EDGE_FRAMES;
         }
         pb_stackset_frame(set, s->frames[i], &f);
-        if (!said && !f.native) {
+        if (!noted && !f.native) {
             pb_stacks_put_unplaced();
-            said = true;
+            noted = true;
         }
         put_frame(&f);
     }

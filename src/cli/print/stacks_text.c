@@ -128,7 +128,7 @@ void pb_stacks_put_unplaced(void)
 
 static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sources)
 {
-    bool said = t->merge != PB_MERGE_APART || !t->nnatives;
+    bool noted = t->merge != PB_MERGE_APART || !t->nnatives;
 
     for (size_t i = 0; i < t->nmerged; i++) {
         if (i == EDGE_FRAMES && t->nmerged > 2 * EDGE_FRAMES + 1) {
@@ -137,9 +137,9 @@ static void put_merged(const struct pb_shown_thread *t, struct pb_sources *sourc
             i = t->nmerged - EDGE_FRAMES;
         }
         const struct pb_merged *m = &t->merged[i];
-        if (!said && m->python) {
+        if (!noted && m->python) {
             pb_stacks_put_unplaced();
-            said = true;
+            noted = true;
         }
         if (m->python)
             put_frame(&t->frames[m->index], sources);

@@ -32,7 +32,7 @@ struct group {
 };
 
 struct groups {
-    struct pb_rank_outputs said;
+    struct pb_rank_outputs outputs;
     struct group *at;
     size_t n;
 };
@@ -40,7 +40,7 @@ struct groups {
 static void groups_done(struct groups *g)
 {
     free(g->at);
-    pb_rank_outputs_done(&g->said);
+    pb_rank_outputs_done(&g->outputs);
     *g = (struct groups){0};
 }
 
@@ -81,13 +81,13 @@ static int read_groups(struct groups *g)
 {
     size_t cap = 0;
 
-    for (size_t i = 0; i < g->said.n; i++) {
-        char *save = NULL, *text = g->said.at[i].status == 0 ? g->said.at[i].output : NULL;
+    for (size_t i = 0; i < g->outputs.n; i++) {
+        char *save = NULL, *text = g->outputs.at[i].status == 0 ? g->outputs.at[i].output : NULL;
         for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line;
              line = strtok_r(NULL, "\n", &save)) {
             if (pb_grow((void **)&g->at, &cap, g->n, sizeof(*g->at), NULL) < 0)
                 return -ENOMEM;
-            g->n += read_group(line, g->said.at[i].rank.rank, &g->at[g->n]);
+            g->n += read_group(line, g->outputs.at[i].rank.rank, &g->at[g->n]);
         }
     }
     if (g->n)
@@ -100,7 +100,7 @@ static int ask_groups(const struct pb_cluster *c, const struct pb_selection *all
 {
     const char *words[] = {"groups", "--format=tsv", option};
 
-    int r = pb_rank_outputs_ask(c, all, words, option ? 3 : 2, limit_ms, &ret->said, err);
+    int r = pb_rank_outputs_ask(c, all, words, option ? 3 : 2, limit_ms, &ret->outputs, err);
     if (r == 0 && read_groups(ret) < 0)
         r = pb_fail(err, -ENOMEM, "out of memory");
     return r;
@@ -252,10 +252,10 @@ static int raise_timeouts(const struct setting *set, struct groups *ret, struct 
     int r = ask_groups(set->c, &set->all, option, pb_ranks_limit(set->call), ret, err);
     if (r < 0)
         return r;
-    if (!all_did(&ret->said)) {
-        for (size_t i = 0; i < ret->said.n; i++)
-            ret->said.at[i].noutput = 0; /* cut apart, and not wanted */
-        pb_rank_outputs_put(&ret->said, true);
+    if (!all_did(&ret->outputs)) {
+        for (size_t i = 0; i < ret->outputs.n; i++)
+            ret->outputs.at[i].noutput = 0; /* cut apart, and not wanted */
+        pb_rank_outputs_put(&ret->outputs, true);
         restore_timeouts(set);
         return pb_fail(err, -EIO,
                        "nothing is set: the timeouts of not all ranks can be raised, and the others would "

@@ -54,22 +54,22 @@ static int set_hooks(const struct pb_call *call, const struct pb_catch *how, str
 
 int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struct pb_err *err)
 {
-    struct pb_keeper_begun begun = {0};
+    struct pb_keeper_begun keeper = {0};
     int pid = (int)call->targets.at[0].pid, port = 0;
 
     int r = listen_anew(call, NULL, err); /* also injects the agent */
     if (r >= 0)
         r = pb_inject_check_use(pid, PB_SECCOMP_CATCH, err);
     if (r >= 0)
-        r = pb_keeper_start(call, &begun, err);
-    if (r >= 0 && begun.has_python)
+        r = pb_keeper_start(call, &keeper, err);
+    if (r >= 0 && keeper.has_python)
         r = port = set_hooks(call, how, err);
     if (r < 0) {
         undo_catch(call);
         return r;
     }
-    fputs(begun.left_out, stderr);
-    if (!begun.has_python)
+    fputs(keeper.left_out, stderr);
+    if (!keeper.has_python)
         fprintf(stderr,
                 "fatal signals of process %d are recorded in python.exceptions; there is no Python in it\n",
                 pid);

@@ -123,7 +123,7 @@ static int print_until_done(struct python_prompt *p, uint32_t number, struct pb_
 {
     struct pb_dialog_message m;
     uint64_t began = pb_now_ns();
-    bool heard = false, told = false;
+    bool answered = false, noted = false;
     uint64_t pressed = 0;
     int seen = 0;
 
@@ -145,15 +145,15 @@ static int print_until_done(struct python_prompt *p, uint32_t number, struct pb_
         }
         int r = pb_dialog_next(p->dialog, &m, 200);
         if (r == -ETIMEDOUT || r == -EINTR) {
-            if (!heard && !told && pb_now_ns() - began > PATIENCE_MS * PB_NS_PER_MS && number == 0) {
+            if (!answered && !noted && pb_now_ns() - began > PATIENCE_MS * PB_NS_PER_MS && number == 0) {
                 fputs("note: waiting for the GIL of the process (Ctrl-C leaves)\n", stderr);
-                told = true;
+                noted = true;
             }
             continue;
         }
         if (r < 0)
             return explain_end(p, r, err);
-        heard = true;
+        answered = true;
         if (m.letter >= '1' && m.letter <= '4')
             take_output(p, &m);
         else if (m.number == number && is_done(p, &m))

@@ -152,31 +152,32 @@ static int add_stack(struct scene *s)
     return r;
 }
 
-static void describe_signal(const struct pb_frame *told, char *ret, size_t size)
+static void describe_signal(const struct pb_frame *crash, char *ret, size_t size)
 {
-    int number = (int)pb_field_u64(told, PB_TAG_VALUE, 0),
-        code = (int)(int32_t)pb_field_u64(told, PB_TAG_STATUS, 0);
-    int sender = (int)pb_field_u64(told, PB_TAG_ERRNO, 0);
+    int number = (int)pb_field_u64(crash, PB_TAG_VALUE, 0),
+        code = (int)(int32_t)pb_field_u64(crash, PB_TAG_STATUS, 0);
+    int sender = (int)pb_field_u64(crash, PB_TAG_ERRNO, 0);
     char name[32];
 
     pb_stacks_signal(number, name, sizeof(name));
     if (code > 0)
         snprintf(ret, size, "%s at address 0x%llx", strsignal(number),
-                 (unsigned long long)pb_field_u64(told, PB_TAG_OFFSET, 0));
+                 (unsigned long long)pb_field_u64(crash, PB_TAG_OFFSET, 0));
     else
         snprintf(ret, size, "%s, sent by process %d", strsignal(number), sender);
 }
 
-static int send_signal(struct keeper *k, const struct pb_frame *told, const struct scene *s)
+static int send_signal(struct keeper *k, const struct pb_frame *crash, const struct scene *s)
 {
     uint8_t buf[MESSAGE_MAX];
     struct pb_frame_writer w;
     char why[256], name[32];
 
-    describe_signal(told, why, sizeof(why));
+    describe_signal(crash, why, sizeof(why));
     pb_frame_begin(&w, buf, sizeof(buf));
     pb_frame_put_u64(&w, PB_TAG_MODE, PB_CRASH_SIGNAL);
-    put_text(&w, PB_TAG_NAME, pb_stacks_signal((int)pb_field_u64(told, PB_TAG_VALUE, 0), name, sizeof(name)));
+    put_text(&w, PB_TAG_NAME,
+             pb_stacks_signal((int)pb_field_u64(crash, PB_TAG_VALUE, 0), name, sizeof(name)));
     put_text(&w, PB_TAG_WHY, why);
     pb_frame_put_u64(&w, PB_TAG_TID, (uint64_t)k->failed_tid);
     if (s->thread)
@@ -189,7 +190,7 @@ static int send_signal(struct keeper *k, const struct pb_frame *told, const stru
 }
 
 /* Send the failing thread and the reason first: the program may not wait long enough for the rest. */
-static int send_scene(struct keeper *k, const struct pb_frame *told)
+static int send_scene(struct keeper *k, const struct pb_frame *crash)
 {
     struct scene failed = {.keeper = k, .failed = true};
     struct pb_err err;
@@ -202,7 +203,7 @@ static int send_scene(struct keeper *k, const struct pb_frame *told)
     if (failed.thread)
         r = add_stack(&failed);
     if (r == 0 && k->message == PB_MSG_CRASH)
-        r = send_signal(k, told, &failed);
+        r = send_signal(k, crash, &failed);
     for (size_t i = 0; taken && r == 0 && i < k->stacks.n; i++) {
         struct scene other = {.keeper = k, .thread = &k->stacks.threads[i]};
         /* The agent's own threads are left out. */
@@ -252,14 +253,14 @@ static void open_stacks(struct keeper *k, unsigned within_ms)
 /* Serves crashes until the agent, the process or a signal ends the keeper. */
 static void serve_crashes(struct keeper *k)
 {
-    struct pb_frame told;
+    struct pb_frame crash;
 
-    while (read_agent_message(k, &told, -1, NULL) > 0) {
-        k->failed_tid = (pid_t)pb_field_u64(&told, PB_TAG_TID, 0);
+    while (read_agent_message(k, &crash, -1, NULL) > 0) {
+        k->failed_tid = (pid_t)pb_field_u64(&crash, PB_TAG_TID, 0);
         /* Hangs are rare: the readers are opened when one occurs. */
         if (k->message == PB_MSG_HANG && !k->readable)
             open_stacks(k, HANG_MS);
-        if (send_scene(k, &told) < 0 || send_mode(k, PB_CRASH_KEPT) < 0)
+        if (send_scene(k, &crash) < 0 || send_mode(k, PB_CRASH_KEPT) < 0)
             return;
     }
 }
@@ -267,7 +268,7 @@ static void serve_crashes(struct keeper *k)
 static int begin_keeping(struct keeper *k, struct pb_err *err)
 {
     struct pb_err unreadable;
-    struct pb_frame told;
+    struct pb_frame crash;
     struct pb_field left_out;
 
     int r = pb_parts_session(&k->call->ask, k->target->pid, true, k->call->timeout_ms, &k->session, err);
@@ -281,11 +282,11 @@ static int begin_keeping(struct keeper *k, struct pb_err *err)
     r = send_mode(k, PB_CRASH_KEEP);
     if (r < 0)
         return pb_fail(err, r, "the agent takes no requests: %s", strerror(-r));
-    r = read_agent_message(k, &told, ANSWER_MS, err);
+    r = read_agent_message(k, &crash, ANSWER_MS, err);
     if (r < 0)
         return r;
-    k->has_python = pb_field_u64(&told, PB_TAG_STATUS, 0) == 1;
-    if (pb_field_find(&told, PB_TAG_TEXT, &left_out) == 0)
+    k->has_python = pb_field_u64(&crash, PB_TAG_STATUS, 0) == 1;
+    if (pb_field_find(&crash, PB_TAG_TEXT, &left_out) == 0)
         snprintf(k->left_out, sizeof(k->left_out), "%.*s", (int)left_out.size, (const char *)left_out.data);
     return 0;
 }
@@ -324,7 +325,7 @@ static int await_start(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
     return 0;
 }
 
-static _Noreturn void run_keeper(const struct keeper *made, int told)
+static _Noreturn void run_keeper(const struct keeper *made, int ready_fd)
 {
     struct keeper *k = malloc(sizeof(*k));
     struct pb_err err = {0};
@@ -339,8 +340,8 @@ static _Noreturn void run_keeper(const struct keeper *made, int told)
     else
         snprintf(word, sizeof(word), "%s%s%s", begun_words, k->has_python ? begun_python : begun_other,
                  k->left_out);
-    ssize_t n = write(told, word, strlen(word));
-    close(told);
+    ssize_t n = write(ready_fd, word, strlen(word));
+    close(ready_fd);
     if (r == 0 && n > 0)
         serve_crashes(k);
     _exit(0);
@@ -348,20 +349,20 @@ static _Noreturn void run_keeper(const struct keeper *made, int told)
 
 static int start_keeper(const struct keeper *k, struct pb_keeper_begun *ret, struct pb_err *err)
 {
-    int told[2];
+    int ready[2];
 
     fflush(NULL);
-    if (pipe2(told, O_CLOEXEC) < 0)
+    if (pipe2(ready, O_CLOEXEC) < 0)
         return pb_fail(err, -errno, "no pipe: %s", strerror(errno));
     int r = pb_process_orphan();
     if (r == 0) {
-        close(told[0]);
-        run_keeper(k, told[1]);
+        close(ready[0]);
+        run_keeper(k, ready[1]);
     }
-    close(told[1]);
+    close(ready[1]);
     r = r < 0 ? pb_fail(err, r, "no process for the keeper of crashes can be started: %s", strerror(-r))
-              : await_start(told[0], ret, err);
-    close(told[0]);
+              : await_start(ready[0], ret, err);
+    close(ready[0]);
     return r;
 }
 
@@ -376,9 +377,9 @@ void pb_keepers_of_hangs_start(const struct pb_call *call)
 {
     for (size_t i = 0; i < call->targets.n; i++) {
         const struct keeper k = {.call = call, .target = &call->targets.at[i], .message = PB_MSG_HANG};
-        struct pb_keeper_begun begun;
+        struct pb_keeper_begun keeper;
         struct pb_err err = {0};
-        int r = k.target->dead ? 0 : start_keeper(&k, &begun, &err);
+        int r = k.target->dead ? 0 : start_keeper(&k, &keeper, &err);
         if (r < 0)
             fprintf(stderr, "stacks of hangs in process %d will not be recorded: %s\n", (int)k.target->pid,
                     pb_err_text(&err, r));

@@ -33,15 +33,15 @@ struct link {
     pid_t pid; /* 0: a socket of a service */
     int out, errors;
     bool open, connected, holds_place;
-    bool reused, heard; /* the link served an earlier question; part of the answer arrived */
-    bool writes;        /* what is waited for is room to write */
+    bool reused, answering; /* the link served an earlier question; part of the answer arrived */
+    bool writes;            /* what is waited for is room to write */
     uint64_t started;
     int64_t sent_ns, heard_ns; /* as pb_node_result has them */
     char *request;             /* NULL: the launcher was given it */
     size_t sent, length;
     struct pb_http_in http;
-    char said[ERRORS_MAX]; /* stderr of the launcher, its end */
-    size_t nsaid;
+    char stderr_tail[ERRORS_MAX]; /* stderr of the launcher, its end */
+    size_t ntail;
     struct incoming *in; /* one, or one for each label */
     size_t nin;
     char label[16]; /* of the line that is being read */
@@ -203,10 +203,10 @@ static int take_body(void *arg, const char *bytes, size_t n)
 
     if (l->http.status == 200)
         return feed(b->a, l, bytes, n) < 0 ? -EIO : 0;
-    size_t room = sizeof(l->said) - 1 - l->nsaid, take = n < room ? n : room;
-    memcpy(l->said + l->nsaid, bytes, take);
-    l->nsaid += take;
-    l->said[l->nsaid] = '\0';
+    size_t room = sizeof(l->stderr_tail) - 1 - l->ntail, take = n < room ? n : room;
+    memcpy(l->stderr_tail + l->ntail, bytes, take);
+    l->ntail += take;
+    l->stderr_tail[l->ntail] = '\0';
     return 0;
 }
 
@@ -220,7 +220,7 @@ static void settle_http(struct pb_ask_part *a, struct link *l)
         settle(a, l->in->node, PB_NODE_OTHER_VERSION, "the service there does not know clusters");
         return;
     }
-    if (!pb_service_error(l->said, l->nsaid, why, sizeof(why)))
+    if (!pb_service_error(l->stderr_tail, l->ntail, why, sizeof(why)))
         snprintf(why, sizeof(why), "HTTP status %d", status);
     settle(a, l->in->node, PB_NODE_REFUSED, why);
 }
@@ -228,23 +228,23 @@ static void settle_http(struct pb_ask_part *a, struct link *l)
 /* The launcher's last line that says something. */
 static const char *last_line(struct link *l)
 {
-    while (l->nsaid && strchr(" \r\n", l->said[l->nsaid - 1]))
-        l->said[--l->nsaid] = '\0';
-    const char *newline = strrchr(l->said, '\n');
-    return newline ? newline + 1 : l->said;
+    while (l->ntail && strchr(" \r\n", l->stderr_tail[l->ntail - 1]))
+        l->stderr_tail[--l->ntail] = '\0';
+    const char *newline = strrchr(l->stderr_tail, '\n');
+    return newline ? newline + 1 : l->stderr_tail;
 }
 
 /* True: the launcher could not reach the node. False: the node refused. Judged by the exit status and the
  * last line on stderr. */
-static bool is_far(enum pb_cluster_way way, int status, const char *said)
+static bool is_far(enum pb_cluster_way way, int status, const char *words)
 {
     static const char *const gone[] = {"(NotFound)", "Unable to connect", "unable to upgrade connection",
                                        "container not found", "error dialing backend"};
 
     if (way == PB_WAY_SSH)
-        return status == 255 && !strstr(said, "denied");
+        return status == 255 && !strstr(words, "denied");
     for (size_t i = 0; way == PB_WAY_KUBERNETES && i < sizeof(gone) / sizeof(gone[0]); i++)
-        if (strstr(said, gone[i]))
+        if (strstr(words, gone[i]))
             return true;
     return false;
 }
@@ -252,7 +252,7 @@ static bool is_far(enum pb_cluster_way way, int status, const char *said)
 static void settle_launched(struct pb_ask_part *a, struct link *l, struct incoming *in)
 {
     unsigned patience = 20;
-    const char *said = last_line(l);
+    const char *words = last_line(l);
     int status = pb_link_end(pb_take(l->pid, 0), &patience);
     char why[300];
 
@@ -260,14 +260,14 @@ static void settle_launched(struct pb_ask_part *a, struct link *l, struct incomi
         settle(a, in->node, PB_NODE_UNREACHABLE, "it ended in the middle of its answer");
     } else if (status == PB_EXIT_USAGE) {
         settle(a, in->node, PB_NODE_OTHER_VERSION, "the program there does not know clusters");
-    } else if (status == 126 || status == 127 || strstr(l->said, "OCI runtime exec failed")) {
+    } else if (status == 126 || status == 127 || strstr(l->stderr_tail, "OCI runtime exec failed")) {
         snprintf(why, sizeof(why), "%.200s cannot be started there (attach with --program)",
                  a->plan.c->program);
         settle(a, in->node, PB_NODE_REFUSED, why);
     } else {
-        bool far = is_far(a->plan.c->way, status, said);
-        snprintf(why, sizeof(why), "%.200s%s", said[0] ? said : "it ended without an answer",
-                 said[0] ? "" : " (its standard output is not the program's)");
+        bool far = is_far(a->plan.c->way, status, words);
+        snprintf(why, sizeof(why), "%.200s%s", words[0] ? words : "it ended without an answer",
+                 words[0] ? "" : " (its standard output is not the program's)");
         settle(a, in->node, far ? PB_NODE_UNREACHABLE : PB_NODE_REFUSED, why);
     }
 }
@@ -359,12 +359,12 @@ static void take_errors(struct link *l)
 
     if (n > 0) {
         /* The last of it: what a launcher says in the end is why it failed. */
-        size_t keep = (size_t)n < sizeof(l->said) - 1 ? (size_t)n : sizeof(l->said) - 1;
-        size_t old = l->nsaid + keep < sizeof(l->said) ? l->nsaid : sizeof(l->said) - 1 - keep;
-        memmove(l->said, l->said + l->nsaid - old, old);
-        memcpy(l->said + old, bytes + n - keep, keep);
-        l->nsaid = old + keep;
-        l->said[l->nsaid] = '\0';
+        size_t keep = (size_t)n < sizeof(l->stderr_tail) - 1 ? (size_t)n : sizeof(l->stderr_tail) - 1;
+        size_t old = l->ntail + keep < sizeof(l->stderr_tail) ? l->ntail : sizeof(l->stderr_tail) - 1 - keep;
+        memmove(l->stderr_tail, l->stderr_tail + l->ntail - old, old);
+        memcpy(l->stderr_tail + old, bytes + n - keep, keep);
+        l->ntail = old + keep;
+        l->stderr_tail[l->ntail] = '\0';
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         close(pb_take_fd(l->errors));
     }
@@ -378,7 +378,7 @@ static void settle_all(struct pb_ask_part *a, struct link *l)
     for (size_t i = 0; i < a->plan.c->nnodes; i++)
         if (a->plan.selection->node[i])
             settle(a, (ssize_t)i, PB_NODE_UNREACHABLE,
-                   l->nsaid ? last_line(l) : "the launcher ended without its answer");
+                   l->ntail ? last_line(l) : "the launcher ended without its answer");
 }
 
 static void watch(struct pb_ask_part *a, int fd, uint32_t events, uint64_t which, bool anew)
@@ -400,11 +400,11 @@ static void read_link(struct pb_ask_part *a, struct link *l)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     int error = n < 0 ? errno : 0;
-    if (n <= 0 && l->reused && !l->heard) {
+    if (n <= 0 && l->reused && !l->answering) {
         start_anew(a, l);
         return;
     }
-    l->heard = true;
+    l->answering = true;
     bool labelled = pb_way_is_labelled(a->plan.c->way);
     if (labelled && n > 0) {
         take_labelled(a, l, bytes, (size_t)n);

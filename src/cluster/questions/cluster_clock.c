@@ -27,17 +27,18 @@ enum {
 
 struct measuring {
     struct pb_cluster *c;
-    int64_t (*said)[2];              /* of each node, in its last exchange: (2) and (3) */
+    int64_t (*reported)[2];          /* of each node, in its last exchange: (2) and (3) */
     struct pb_cluster_clock *clocks; /* the best up to now */
 };
 
 static int take_times(void *arg, size_t node, struct pb_node_answer *answer, struct pb_err *err)
 {
     struct measuring *m = arg;
-    int64_t *said = m->said[node];
+    int64_t *reported = m->reported[node];
 
-    if (!answer->output.n || sscanf(answer->output.at, "%" SCNd64 " %" SCNd64, &said[0], &said[1]) != 2 ||
-        said[0] < 0 || said[1] < said[0])
+    if (!answer->output.n ||
+        sscanf(answer->output.at, "%" SCNd64 " %" SCNd64, &reported[0], &reported[1]) != 2 ||
+        reported[0] < 0 || reported[1] < reported[0])
         return pb_fail(err, -EBADMSG, "malformed answer about its clock");
     return 0;
 }
@@ -45,9 +46,9 @@ static int take_times(void *arg, size_t node, struct pb_node_answer *answer, str
 /* Only trips that were shorter than those before count. */
 static void take_exchange(struct measuring *m, size_t node, const struct pb_node_result *r)
 {
-    const int64_t *said = m->said[node];
+    const int64_t *reported = m->reported[node];
     struct pb_cluster_clock *clock = &m->clocks[node];
-    int64_t there = said[0] - r->sent_ns, back = said[1] - r->received_ns, trip = there - back;
+    int64_t there = reported[0] - r->sent_ns, back = reported[1] - r->received_ns, trip = there - back;
 
     /* Less than nothing: a clock was set meanwhile. */
     if (trip < 0 || (clock->known && trip / 2 + ROUNDING_NS >= clock->error_ns))
@@ -106,10 +107,10 @@ int pb_cluster_measure(struct pb_cluster *c, const struct pb_selection *s, struc
 {
     uint64_t end = pb_now_ns() + limit_ms * PB_NS_PER_MS;
     _cleanup_free_ struct pb_cluster_clock *clocks = calloc(c->nnodes + 1, sizeof(*clocks));
-    struct measuring m = {c, calloc(c->nnodes + 1, sizeof(*m.said)), clocks};
+    struct measuring m = {c, calloc(c->nnodes + 1, sizeof(*m.reported)), clocks};
     struct pb_links *own = NULL;
 
-    int r = clocks && m.said ? 0 : -ENOMEM;
+    int r = clocks && m.reported ? 0 : -ENOMEM;
     if (r == 0 && !links)
         r = pb_links_new(c, &own);
     if (r < 0)
@@ -125,7 +126,7 @@ int pb_cluster_measure(struct pb_cluster *c, const struct pb_selection *s, struc
         if (clocks[i].known)
             c->nodes[i].clock = clocks[i];
     pb_links_free(own);
-    free(m.said);
+    free(m.reported);
     return r;
 }
 

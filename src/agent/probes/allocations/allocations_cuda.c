@@ -34,11 +34,11 @@ int pb_alloc_cuda_is_due(void)
 static pb_pyobject *call_part(const struct pb_python *py, const char *name)
 {
     pb_pyobject *function = part ? py->get_attr(part, name) : NULL;
-    pb_pyobject *told = function ? py->call(function, (void *)NULL) : NULL;
+    pb_pyobject *answer = function ? py->call(function, (void *)NULL) : NULL;
 
     if (function)
         py->decref(function);
-    return told;
+    return answer;
 }
 
 void pb_alloc_cuda_look(const struct pb_python *py, char *why, size_t why_size)
@@ -55,23 +55,24 @@ void pb_alloc_cuda_look(const struct pb_python *py, char *why, size_t why_size)
         return;
     if (!part)
         part = pb_job_load(py, "_history");
-    pb_pyobject *told = call_part(py, "look");
-    const char *text = told ? py->utf8_of(told) : "not of the GPU's allocator: its history cannot be read";
+    pb_pyobject *answer = call_part(py, "look");
+    const char *text =
+        answer ? py->utf8_of(answer) : "not of the GPU's allocator: its history cannot be read";
     if (text)
         snprintf(why, why_size, "%s", text);
-    if (told)
-        py->decref(told);
+    if (answer)
+        py->decref(answer);
     py->err_clear();
 }
 
 void pb_alloc_cuda_end(const struct pb_python *py)
 {
-    pb_pyobject *told = call_part(py, "end"), *held = part;
+    pb_pyobject *answer = call_part(py, "end"), *held = part;
 
     part = NULL;
     py->err_clear();
-    if (told)
-        py->decref(told);
+    if (answer)
+        py->decref(answer);
     if (held)
         py->decref(held);
 }

@@ -328,10 +328,10 @@ static int find_slots(const struct pb_python *py)
     types[1] = types[1] ? types[1] : imported_class(py, "torch.nn.parameter", "Parameter");
     if (!types[0] || !types[1])
         return 0;
-    void *told = py->type_slot(types[0], SLOT_ALLOC);
-    if (!told || told != *slot_of(types[0]) || told != *slot_of(types[1]))
+    void *function = py->type_slot(types[0], SLOT_ALLOC);
+    if (!function || function != *slot_of(types[0]) || function != *slot_of(types[1]))
         return -1;
-    memcpy(&original, &told, sizeof(told));
+    memcpy(&original, &function, sizeof(function));
     return 1;
 }
 

@@ -109,10 +109,10 @@ static void swap_slots(const struct pb_python *py, pb_pyobject *type, size_t off
 /* The slot of a class, if its offset is as expected. */
 static void *read_slot(const struct pb_python *py, pb_pyobject *type, size_t offset, int id)
 {
-    void *told = py->type_slot(type, id);
+    void *function = py->type_slot(type, id);
 
     py->err_clear();
-    return told && told == *slot_at(type, offset) ? told : NULL;
+    return function && function == *slot_at(type, offset) ? function : NULL;
 }
 
 /* Replaces the function shared by all classes by ours. */

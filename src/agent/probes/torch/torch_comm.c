@@ -58,7 +58,7 @@ enum { FREE, ISSUED, BEGUN };
 static uint32_t next_place, ongoing;
 static uint64_t orders;
 static uint64_t handle; /* of the observer; 0: none */
-static int told;        /* the Python part has installed its kernels */
+static int installed;   /* the Python part has installed its kernels */
 static int changing;    /* a thread is installing or removing them; with the GIL */
 static int blocks;      /* of probing.trace("collective_ops") that are open */
 
@@ -442,13 +442,13 @@ static int call_part(const struct pb_python *py, const char *function)
 
 static void put_kernels(const struct pb_python *py, const char *how)
 {
-    if (told || changing || !pb_is_imported(py, "torch.distributed.distributed_c10d"))
+    if (installed || changing || !pb_is_imported(py, "torch.distributed.distributed_c10d"))
         return;
     changing = 1; /* the Python part lets other threads run */
     if (!part_module)
         part_module = pb_job_load(py, "_comm");
     if (call_part(py, how)) {
-        told = 1;
+        installed = 1;
         put_observer(py);
     }
     changing = 0;
@@ -591,15 +591,15 @@ void pb_torch_comm_put(const struct pb_python *py)
 
 int pb_torch_comm_installed(void)
 {
-    return __atomic_load_n(&told, __ATOMIC_RELAXED);
+    return __atomic_load_n(&installed, __ATOMIC_RELAXED);
 }
 
 void pb_torch_comm_take(const struct pb_python *py)
 {
-    if (!told || changing || __atomic_load_n(&blocks, __ATOMIC_RELAXED))
+    if (!installed || changing || __atomic_load_n(&blocks, __ATOMIC_RELAXED))
         return;
     changing = 1;
-    told = 0;
+    installed = 0;
     take_observer();
     call_part(py, "remove");
     if (part_module)
@@ -616,7 +616,7 @@ void pb_torch_comm_end_blocks(void)
 void pb_torch_comm_forget(void)
 {
     /* An agent of the child has a part of its own; the kernels find that nothing is wanted. */
-    told = changing = 0;
+    installed = changing = 0;
     part_module = NULL;
     ongoing = 0;
     pb_torch_flight_forget();
