@@ -6,12 +6,25 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 
 const LIMITS = { first: 40 * 1024, all: 300 * 1024 };
-const TYPES = { html: "text/html; charset=utf-8", js: "text/javascript; charset=utf-8", css: "text/css; charset=utf-8", svg: "image/svg+xml" };
+const TYPES = {
+  html: "text/html; charset=utf-8",
+  js: "text/javascript; charset=utf-8",
+  css: "text/css; charset=utf-8",
+  svg: "image/svg+xml",
+};
 
 const [folder, header] = process.argv.slice(2);
-const names = ["index.html", ...readdirSync(join(folder, "assets")).sort().map((name) => `assets/${name}`)];
+const names = [
+  "index.html",
+  ...readdirSync(join(folder, "assets"))
+    .sort()
+    .map((name) => `assets/${name}`),
+];
 const html = readFileSync(join(folder, "index.html"), "utf8");
-let text = "", table = "", all = 0, first = 0;
+let text = "",
+  table = "",
+  all = 0,
+  first = 0;
 
 names.forEach((name, i) => {
   const plain = readFileSync(join(folder, name));
@@ -28,6 +41,7 @@ names.forEach((name, i) => {
   table += `    {"${path}", "${TYPES[name.split(".").pop()]}", "\\"${etag}\\"", file_${i}, sizeof(file_${i})},\n`;
 });
 for (const [what, size] of Object.entries({ first, all }))
-  if (size > LIMITS[what]) throw new Error(`the page is too large: ${what} ${size} bytes compressed, at most ${LIMITS[what]}`);
+  if (size > LIMITS[what])
+    throw new Error(`the page is too large: ${what} ${size} bytes compressed, at most ${LIMITS[what]}`);
 writeFileSync(header, `${text}static const struct page_file page_files[] = {\n${table}    {0},\n};\n`);
 console.log(`page: ${names.length} files, first load ${first} bytes, all ${all} bytes compressed`);

@@ -6,7 +6,14 @@ const first = {
   name: "first-view",
   transformIndexHtml: {
     order: "post",
-    handler: (_, { bundle }) => Object.values(bundle ?? {}).filter((c) => c.type === "chunk" && c.name === "now").map((c) => ({ tag: "link", attrs: { rel: "modulepreload", crossorigin: true, href: `/${c.fileName}` }, injectTo: "head" })),
+    handler: (_, { bundle }) =>
+      Object.values(bundle ?? {})
+        .filter((c) => c.type === "chunk" && c.name === "now")
+        .map((c) => ({
+          tag: "link",
+          attrs: { rel: "modulepreload", crossorigin: true, href: `/${c.fileName}` },
+          injectTo: "head",
+        })),
   },
 };
 
@@ -19,6 +26,11 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     cssCodeSplit: false,
     reportCompressedSize: false,
-    rollupOptions: { output: { manualChunks: (id) => (/@codemirror|@lezer|style-mod|crelt|w3c-keyname|@marijn/.test(id) ? "editor" : undefined) } },
+    rollupOptions: {
+      output: {
+        manualChunks: (id) =>
+          /@codemirror|@lezer|style-mod|crelt|w3c-keyname|@marijn/.test(id) ? "editor" : undefined,
+      },
+    },
   },
 });

@@ -1,20 +1,62 @@
-// What is wrong with each job, as GET /api/v1/diagnosis found it. The page adds no judgement of its own: it only decides
-// when a finding is shown, and when it goes.
-export interface Place { file: string; line: number; function: string | null; source: string | null }
-export interface Evidence { label: string; who: string; place: string; text: string }
-export interface Finding {
-  kind: string; cause: string | null; rank: number | null; ranks: string | null; pid: number | null; thread: string | null;
-  sure: "remark" | "likely" | "certain"; root: boolean; since_s: number | null; place: Place | null;
-  says: string; evidence: Evidence[]; why: string | null; next: string | null;
+// What is wrong with each job, as GET /api/v1/diagnosis found it. The page adds no judgement of its own: it only
+// decides when a finding is shown, and when it goes.
+export interface Place {
+  file: string;
+  line: number;
+  function: string | null;
+  source: string | null;
 }
-export interface RankOf { rank: number | null; pid: number | null; state: string; error: string | null }
-export interface DiagnosedJob { job: string; verdict: string | null; ranks: RankOf[]; findings: Finding[]; checked: string[] }
-export interface Diagnosis { jobs: DiagnosedJob[]; seconds: number }
+export interface Evidence {
+  label: string;
+  who: string;
+  place: string;
+  text: string;
+}
+export interface Finding {
+  kind: string;
+  cause: string | null;
+  rank: number | null;
+  ranks: string | null;
+  pid: number | null;
+  thread: string | null;
+  sure: "remark" | "likely" | "certain";
+  root: boolean;
+  since_s: number | null;
+  place: Place | null;
+  says: string;
+  evidence: Evidence[];
+  why: string | null;
+  next: string | null;
+}
+export interface RankOf {
+  rank: number | null;
+  pid: number | null;
+  state: string;
+  error: string | null;
+}
+export interface DiagnosedJob {
+  job: string;
+  verdict: string | null;
+  ranks: RankOf[];
+  findings: Finding[];
+  checked: string[];
+}
+export interface Diagnosis {
+  jobs: DiagnosedJob[];
+  seconds: number;
+}
 
 // A job as it is shown. shown: its finding; pending: what the last answer found for the first time.
 export interface Judged {
-  name: string; ranks: RankOf[]; checked: string[]; shown: Finding | null; remarks: Finding[];
-  at: number; pending: string; missed: number; changed: number;
+  name: string;
+  ranks: RankOf[];
+  checked: string[];
+  shown: Finding | null;
+  remarks: Finding[];
+  at: number;
+  pending: string;
+  missed: number;
+  changed: number;
 }
 
 const CALM_MS = 10000; // a headline stays for so long
@@ -28,8 +70,10 @@ const pids_of = (ranks: RankOf[]) => ranks.map((r) => r.pid).filter((pid): pid i
 // second answer that agrees. It goes when three answers in a row do not have it. Another takes its place after ten
 // seconds, or at once if something ended.
 function settle_job(before: Judged | undefined, job: DiagnosedJob, at: number): Judged {
-  const found = job.verdict ? job.findings.find((f) => f.says === job.verdict) ?? null : null, id = found ? id_of(found) : "";
-  const old = before?.shown ?? null, base = { name: job.job, ranks: job.ranks, checked: job.checked, at };
+  const found = job.verdict ? (job.findings.find((f) => f.says === job.verdict) ?? null) : null,
+    id = found ? id_of(found) : "";
+  const old = before?.shown ?? null,
+    base = { name: job.job, ranks: job.ranks, checked: job.checked, at };
   const remarks = job.findings.filter((f) => !f.root);
   const keep = { ...base, remarks, shown: old, pending: id, missed: 0, changed: before?.changed ?? 0 };
   if (found && old && id_of(old) === id) return { ...keep, shown: found };
@@ -46,7 +90,8 @@ function settle_job(before: Judged | undefined, job: DiagnosedJob, at: number): 
 export function settle(before: Judged[], answer: Diagnosis, at: number, whole = true): Judged[] {
   const answered = new Set<Judged>();
   const now = answer.jobs.map((job) => {
-    const pids = new Set(pids_of(job.ranks)), old = before.find((b) => pids_of(b.ranks).some((pid) => pids.has(pid)));
+    const pids = new Set(pids_of(job.ranks)),
+      old = before.find((b) => pids_of(b.ranks).some((pid) => pids.has(pid)));
     if (old) answered.add(old);
     return settle_job(old, job, at);
   });
@@ -54,17 +99,37 @@ export function settle(before: Judged[], answer: Diagnosis, at: number, whole = 
 }
 
 // Whether something waits for an answer that agrees: it is asked for sooner.
-export const unsettled = (jobs: Judged[]) => jobs.some((j) => !!j.pending && (!j.shown || id_of(j.shown) !== j.pending));
+export const unsettled = (jobs: Judged[]) =>
+  jobs.some((j) => !!j.pending && (!j.shown || id_of(j.shown) !== j.pending));
 
 export const has_pid = (job: Judged, pid: number) => job.ranks.some((r) => r.pid === pid);
 
 // A state in a word, for the list of jobs. A wait that has an end is "stuck" with its age.
 const WORDS: Record<string, string> = {
-  slow_rank: "slow", slow_job: "slow", leak: "leaking", nan: "NaN", diverged: "diverged", stopped: "stopped",
-  worker_stopped: "worker stopped", rank_gone: "rank ended", worker_gone: "worker ended",
+  slow_rank: "slow",
+  slow_job: "slow",
+  leak: "leaking",
+  nan: "NaN",
+  diverged: "diverged",
+  stopped: "stopped",
+  worker_stopped: "worker stopped",
+  rank_gone: "rank ended",
+  worker_gone: "worker ended",
 };
-const HANGS = new Set(["deadlock", "gil_held", "mismatch", "lock_held", "left_loop", "store_key", "queue_empty",
-  "future_unset", "loop", "blocked_call", "not_joined", "hang"]);
+const HANGS = new Set([
+  "deadlock",
+  "gil_held",
+  "mismatch",
+  "lock_held",
+  "left_loop",
+  "store_key",
+  "queue_empty",
+  "future_unset",
+  "loop",
+  "blocked_call",
+  "not_joined",
+  "hang",
+]);
 
 export type Mark = "fine" | "slow" | "stuck" | "numbers" | "leak" | "ended" | "stopped" | "finding";
 
@@ -73,8 +138,17 @@ export function mark_of(job: Judged): { mark: Mark; word: string; since: number 
   if (!f) return { mark: "fine", word: "no problem found", since: null };
   if (HANGS.has(f.kind)) return { mark: "stuck", word: "stuck", since: f.since_s };
   const word = WORDS[f.kind] ?? f.kind.replaceAll("_", " ");
-  const mark: Mark = /^slow/.test(f.kind) ? "slow" : f.kind === "leak" ? "leak" : /gone$/.test(f.kind) ? "ended"
-    : /stopped$/.test(f.kind) ? "stopped" : /^(nan|diverged)$/.test(f.kind) ? "numbers" : "finding";
+  const mark: Mark = /^slow/.test(f.kind)
+    ? "slow"
+    : f.kind === "leak"
+      ? "leak"
+      : /gone$/.test(f.kind)
+        ? "ended"
+        : /stopped$/.test(f.kind)
+          ? "stopped"
+          : /^(nan|diverged)$/.test(f.kind)
+            ? "numbers"
+            : "finding";
   return { mark, word, since: null };
 }
 

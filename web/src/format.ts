@@ -1,7 +1,11 @@
 // Numbers as people read them.
 export function bytes(n: number | null | undefined): string {
   if (n === null || n === undefined) return "";
-  for (const [unit, size] of [["GB", 2 ** 30], ["MB", 2 ** 20], ["KB", 2 ** 10]] as const)
+  for (const [unit, size] of [
+    ["GB", 2 ** 30],
+    ["MB", 2 ** 20],
+    ["KB", 2 ** 10],
+  ] as const)
     if (n >= size) return `${(n / size).toFixed(n >= 100 * size ? 0 : 1)} ${unit}`;
   return `${n} B`;
 }
@@ -12,7 +16,8 @@ export function seconds(s: number | null | undefined): string {
   if (s < 0.01) return `${(s * 1000).toFixed(s ? 2 : 0)} ms`;
   if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
-  const t = Math.floor(s), two = (n: number) => String(n).padStart(2, "0");
+  const t = Math.floor(s),
+    two = (n: number) => String(n).padStart(2, "0");
   if (t < 3600) return `${Math.floor(t / 60)}:${two(t % 60)}`;
   if (t < 86400) return `${Math.floor(t / 3600)}:${two(Math.floor((t % 3600) / 60))}:${two(t % 60)}`;
   return `${Math.floor(t / 86400)} d ${Math.floor((t % 86400) / 3600)} h`;
@@ -34,7 +39,8 @@ export function clock(at: number): string {
 
 // 0 to 36, 38
 export function ranges(numbers: number[]): string {
-  const sorted = [...new Set(numbers)].sort((a, b) => a - b), parts: string[] = [];
+  const sorted = [...new Set(numbers)].sort((a, b) => a - b),
+    parts: string[] = [];
   for (let i = 0; i < sorted.length;) {
     let j = i;
     while (j + 1 < sorted.length && sorted[j + 1] === sorted[j] + 1) j++;

@@ -12,7 +12,9 @@ export function useKeys(keys: Keys) {
   useLayoutEffect(() => {
     const entry = { keys };
     stack.push(entry);
-    return () => { stack.splice(stack.indexOf(entry), 1); };
+    return () => {
+      stack.splice(stack.indexOf(entry), 1);
+    };
   });
 }
 
@@ -32,11 +34,22 @@ addEventListener("keydown", (e) => {
   if (going && Date.now() - going < 1500) {
     going = 0;
     const view = VIEWS.find((v) => v.key === e.key);
-    if (view) { go(view.name); e.preventDefault(); return; }
+    if (view) {
+      go(view.name);
+      e.preventDefault();
+      return;
+    }
   }
-  if (e.key === "g") { going = Date.now(); return; }
+  if (e.key === "g") {
+    going = Date.now();
+    return;
+  }
   for (let i = stack.length; i-- > 0;) {
     const f = stack[i].keys[e.key];
-    if (f) { e.preventDefault(); f(); return; }
+    if (f) {
+      e.preventDefault();
+      f();
+      return;
+    }
   }
 });

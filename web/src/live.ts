@@ -1,27 +1,40 @@
-// Answers that stay fresh: each question is asked once for all views that show it, and not while the page is hidden or paused. What the
-// service has as a topic comes by its stream of events; the rest, and all while there is no stream, is asked again after its period.
-// Old answers stay, dated.
+// Answers that stay fresh: each question is asked once for all views that show it, and not while the page is hidden
+// or paused. What the service has as a topic comes by its stream of events; the rest, and all while there is no
+// stream, is asked again after its period. Old answers stay, dated.
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, json, parse } from "./api";
 import { paused } from "./store";
 
-export interface Live<T> { data: T | undefined; error: ApiError | undefined; at: number; asked: number; again(): void }
+export interface Live<T> {
+  data: T | undefined;
+  error: ApiError | undefined;
+  at: number;
+  asked: number;
+  again(): void;
+}
 
 // One stream a tab: a browser opens six connections to a host at most.
 const stream = {
-  open: undefined as EventSource | undefined, topics: "", broken: 0, members: new Map<string, Source>(),
+  open: undefined as EventSource | undefined,
+  topics: "",
+  broken: 0,
+  members: new Map<string, Source>(),
 
-  serves(topic: string | undefined): boolean { return !!topic && !!this.open && this.topics.split(",").includes(topic); },
+  serves(topic: string | undefined): boolean {
+    return !!topic && !!this.open && this.topics.split(",").includes(topic);
+  },
 
   update() {
-    const wanted = document.hidden || paused.get() || Date.now() < this.broken ? "" : [...this.members.keys()].sort().join(",");
+    const wanted =
+      document.hidden || paused.get() || Date.now() < this.broken ? "" : [...this.members.keys()].sort().join(",");
     if (wanted === this.topics) return;
     this.open?.close();
     this.open = undefined;
     this.topics = wanted;
     if (!wanted) return;
     const events = (this.open = new EventSource(`/api/v1/events?topics=${encodeURIComponent(wanted)}`));
-    for (const topic of wanted.split(",")) events.addEventListener(topic, (e) => this.members.get(topic)?.take(parse((e as MessageEvent<string>).data)));
+    for (const topic of wanted.split(","))
+      events.addEventListener(topic, (e) => this.members.get(topic)?.take(parse((e as MessageEvent<string>).data)));
     events.onerror = () => {
       events.close();
       if (this.open !== events) return;
@@ -33,18 +46,28 @@ const stream = {
     };
   },
 };
-// The topic of a resource: of the table in src/serve/routes.c. A run that has ended (PID@..) changes no more, and has none.
+// The topic of a resource: of the table in src/serve/routes.c. A run that has ended (PID@..) changes no more, and has
+// none.
 function topic_of(path: string): string | undefined {
-  const [, id, of] = /^\/api\/v1\/targets\/(\d+)\/(stacks|memory|torch)$/.exec(path) ?? [], [, name] = /^\/api\/v1\/(now|targets|alerts|hangs)$/.exec(path) ?? [];
+  const [, id, of] = /^\/api\/v1\/targets\/(\d+)\/(stacks|memory|torch)$/.exec(path) ?? [],
+    [, name] = /^\/api\/v1\/(now|targets|alerts|hangs)$/.exec(path) ?? [];
   return id ? `${of}:${id}` : name;
 }
 
 class Source {
-  data: unknown; error: ApiError | undefined; at = 0; asked = 0;
+  data: unknown;
+  error: ApiError | undefined;
+  at = 0;
+  asked = 0;
   private watchers = new Map<() => void, number>();
-  private timer = 0; private running: AbortController | undefined; private topic: string | undefined;
+  private timer = 0;
+  private running: AbortController | undefined;
+  private topic: string | undefined;
 
-  constructor(readonly path: string, readonly body?: string) {
+  constructor(
+    readonly path: string,
+    readonly body?: string,
+  ) {
     this.topic = topic_of(path);
     paused.watch(() => this.plan(0));
     document.addEventListener("visibilitychange", () => this.plan(0));
@@ -53,22 +76,32 @@ class Source {
   // An answer of the stream's.
   take(data: unknown) {
     const error = (data as { error?: { code: string; message: string } } | null)?.error;
-    if (error?.code === "too_long") { // for an event, not for an answer
+    if (error?.code === "too_long") {
+      // for an event, not for an answer
       this.leave();
       this.topic = undefined;
       this.plan(0);
       return;
     }
     if (error) this.error = new ApiError(422, error.code, error.message);
-    else { this.data = data; this.error = undefined; this.at = Date.now(); }
+    else {
+      this.data = data;
+      this.error = undefined;
+      this.at = Date.now();
+    }
     for (const f of [...this.watchers.keys()]) f();
   }
 
-  ask_soon() { this.plan(0); }
+  ask_soon() {
+    this.plan(0);
+  }
 
   watch(f: () => void, every: number): () => void {
     this.watchers.set(f, every);
-    if (this.topic) { stream.members.set(this.topic, this); stream.update(); }
+    if (this.topic) {
+      stream.members.set(this.topic, this);
+      stream.update();
+    }
     this.plan(0);
     return () => {
       this.watchers.delete(f);
@@ -80,20 +113,35 @@ class Source {
   }
 
   private leave() {
-    if (this.topic) { stream.members.delete(this.topic); setTimeout(() => stream.update(), 50); }
+    if (this.topic) {
+      stream.members.delete(this.topic);
+      setTimeout(() => stream.update(), 50);
+    }
   }
 
-  private get every(): number { return Math.min(...this.watchers.values()); }
+  private get every(): number {
+    return Math.min(...this.watchers.values());
+  }
 
   private plan(wait: number) {
     clearTimeout(this.timer);
     if (this.topic) stream.update();
-    if (stream.serves(this.topic) || !this.watchers.size || this.running || document.hidden || (paused.get() && this.at)) return;
+    if (
+      stream.serves(this.topic) ||
+      !this.watchers.size ||
+      this.running ||
+      document.hidden ||
+      (paused.get() && this.at)
+    )
+      return;
     const due = this.at && !this.error ? Math.max(wait, this.at + this.every - Date.now()) : wait;
     if (Number.isFinite(due)) this.timer = setTimeout(() => this.ask(), due);
   }
 
-  again() { this.at = 0; this.plan(0); }
+  again() {
+    this.at = 0;
+    this.plan(0);
+  }
 
   private async ask() {
     const running = (this.running = new AbortController());
@@ -104,10 +152,17 @@ class Source {
       this.error = undefined;
       this.at = Date.now();
     } catch (e) {
-      if (running.signal.aborted) { this.running = undefined; this.plan(0); return; }
+      if (running.signal.aborted) {
+        this.running = undefined;
+        this.plan(0);
+        return;
+      }
       this.error = e instanceof ApiError ? e : new ApiError(0, "broken", String((e as Error).message));
       // What is asked once is asked again where nobody answered; what was answered with an error stays so.
-      wait = Number.isFinite(wait) || this.error.status === 0 || this.error.status >= 500 ? Math.max(4000, Number.isFinite(wait) ? wait : 0) : wait;
+      wait =
+        Number.isFinite(wait) || this.error.status === 0 || this.error.status >= 500
+          ? Math.max(4000, Number.isFinite(wait) ? wait : 0)
+          : wait;
     }
     this.asked = performance.now() - this.asked;
     this.running = undefined;
@@ -129,7 +184,10 @@ export function useLive<T>(path: string | null, every = 1000, body?: string): Li
   }
   useEffect(() => source?.watch(() => turn((n) => n + 1), every), [source, every]);
   return {
-    data: source?.data as T | undefined, error: source?.error, at: source?.at ?? 0, asked: source?.asked ?? 0,
+    data: source?.data as T | undefined,
+    error: source?.error,
+    at: source?.at ?? 0,
+    asked: source?.asked ?? 0,
     again: () => source?.again(),
   };
 }

@@ -15,7 +15,10 @@ import { Seg, Trouble } from "./ui";
 import { JobMark, judged, mark_text, useDiagnosis, VerdictBar } from "./verdict";
 import { VIEWS } from "./views";
 
-export interface Job { command: string; targets: Target[] }
+export interface Job {
+  command: string;
+  targets: Target[];
+}
 
 // Processes with one command line are one job: its ranks, or its workers.
 function jobs_of(targets: Target[]): Job[] {
@@ -31,14 +34,17 @@ function jobs_of(targets: Target[]): Job[] {
 
 function job_link(job: Job): Record<string, string | null> {
   const [t] = job.targets;
-  return job.targets.length > 1 ? { target: job.command, all: "1" } : { target: t.state === "dead" || t.state === "archived" ? t.id : String(t.pid), all: null };
+  return job.targets.length > 1
+    ? { target: job.command, all: "1" }
+    : { target: t.state === "dead" || t.state === "archived" ? t.id : String(t.pid), all: null };
 }
 
 const is_live = (t: Target) => t.state === "probed" || t.state === "python";
 
 // What diagnose says of the processes of a job. Of several jobs with one command line: the first with a finding.
 function judged_of(job: Job, all: Judged[]): Judged | undefined {
-  const live = new Set(job.targets.filter(is_live).map((t) => t.pid)), of = all.filter((j) => [...live].some((pid) => has_pid(j, pid)));
+  const live = new Set(job.targets.filter(is_live).map((t) => t.pid)),
+    of = all.filter((j) => [...live].some((pid) => has_pid(j, pid)));
   return of.find((j) => j.shown) ?? of[0];
 }
 
@@ -46,29 +52,67 @@ function job_says(job: Job, found: Judged | undefined): string {
   const [t] = job.targets;
   if (t.state === "dead") return `ended, ${seconds(t.uptime)} of it kept`;
   if (t.state === "archived") return "archived";
-  const size = job.targets.length > 1 ? some(job.targets.length, "process", "processes") : `pid ${t.pid}, ${bytes((t.memory_mb ?? 0) * 2 ** 20)}`;
+  const size =
+    job.targets.length > 1
+      ? some(job.targets.length, "process", "processes")
+      : `pid ${t.pid}, ${bytes((t.memory_mb ?? 0) * 2 ** 20)}`;
   return found?.shown ? mark_text(found) : size;
 }
 
 function Picker({ jobs }: { jobs: Job[] }) {
-  const all = useCell(judged), [open, set] = useState(false), chosen = useChosen(), { view } = useRoute(), box = useRef<HTMLDivElement>(null);
-  const found = chosen && jobs.find((j) => job_link(j).target === chosen.target || (!chosen.all && j.targets.some((t) => String(t.pid) === chosen.target || t.id === chosen.target)));
-  const one = found && found.targets.length > 1 ? found.targets.find((t) => String(t.pid) === chosen?.target) : undefined;
+  const all = useCell(judged),
+    [open, set] = useState(false),
+    chosen = useChosen(),
+    { view } = useRoute(),
+    box = useRef<HTMLDivElement>(null);
+  const found =
+    chosen &&
+    jobs.find(
+      (j) =>
+        job_link(j).target === chosen.target ||
+        (!chosen.all && j.targets.some((t) => String(t.pid) === chosen.target || t.id === chosen.target)),
+    );
+  const one =
+    found && found.targets.length > 1 ? found.targets.find((t) => String(t.pid) === chosen?.target) : undefined;
   useKeys({ t: () => set(!open), ...(open ? { Escape: () => set(false) } : {}) });
-  useEffect(() => { if (open) box.current?.querySelector<HTMLElement>(".pop a")?.focus(); }, [open]);
+  useEffect(() => {
+    if (open) box.current?.querySelector<HTMLElement>(".pop a")?.focus();
+  }, [open]);
   useEffect(() => set(false), [chosen?.target]);
   return (
     <div class="picker" ref={box}>
-      <button class="ctl" aria-expanded={open} aria-haspopup="true" onClick={() => set(!open)} title="Which processes (t)">
+      <button
+        class="ctl"
+        aria-expanded={open}
+        aria-haspopup="true"
+        onClick={() => set(!open)}
+        title="Which processes (t)"
+      >
         <b>{chosen ? (found ? job_name(found.command) : chosen.target) : "All processes"}</b>
-        <span class="dim">{one ? `${one.rank !== null ? `rank ${one.rank}, ` : ""}pid ${one.pid}` : found ? job_says(found, judged_of(found, all)) : chosen ? "" : "of this node"}</span><span class="dim" aria-hidden="true">▾</span>
+        <span class="dim">
+          {one
+            ? `${one.rank !== null ? `rank ${one.rank}, ` : ""}pid ${one.pid}`
+            : found
+              ? job_says(found, judged_of(found, all))
+              : chosen
+                ? ""
+                : "of this node"}
+        </span>
+        <span class="dim" aria-hidden="true">
+          ▾
+        </span>
       </button>
       {open && (
         <div class="pop">
-          <a href={href(view, { target: null, all: null })} onClick={() => set(false)}>All processes of this node</a>
+          <a href={href(view, { target: null, all: null })} onClick={() => set(false)}>
+            All processes of this node
+          </a>
           {jobs.map((j) => (
             <a key={j.targets[0].id} href={href(view, job_link(j))} onClick={() => set(false)} title={j.command}>
-              <JobGlyph job={j} found={judged_of(j, all)} /><span class="cut">{job_name(j.command)}</span><span class="gap" /><span class="dim">{job_says(j, judged_of(j, all))}</span>
+              <JobGlyph job={j} found={judged_of(j, all)} />
+              <span class="cut">{job_name(j.command)}</span>
+              <span class="gap" />
+              <span class="dim">{job_says(j, judged_of(j, all))}</span>
             </a>
           ))}
         </div>
@@ -79,41 +123,121 @@ function Picker({ jobs }: { jobs: Job[] }) {
 
 // The state of the job. A live one of which nothing is known yet has no mark of its own.
 function JobGlyph({ job, found }: { job: Job; found: Judged | undefined }) {
-  if (!is_live(job.targets[0])) return <span class="st-dead"><Glyph state="dead" /></span>;
-  return found ? <JobMark job={found} /> : <span class="st-unknown"><Glyph state="unknown" /></span>;
+  if (!is_live(job.targets[0]))
+    return (
+      <span class="st-dead">
+        <Glyph state="dead" />
+      </span>
+    );
+  return found ? (
+    <JobMark job={found} />
+  ) : (
+    <span class="st-unknown">
+      <Glyph state="unknown" />
+    </span>
+  );
 }
 
 function Side({ jobs }: { jobs: Job[] }) {
-  const { view } = useRoute(), chosen = useChosen(), [more, set] = useState(false), all = useCell(judged);
+  const { view } = useRoute(),
+    chosen = useChosen(),
+    [more, set] = useState(false),
+    all = useCell(judged);
   const link = (v: (typeof VIEWS)[number], cls = "") => (
-    <a key={v.name} class={cls} href={href(v.name)} aria-current={v.name === view ? "page" : undefined} onClick={() => set(false)}>{v.title}<kbd>g {v.key}</kbd></a>
+    <a
+      key={v.name}
+      class={cls}
+      href={href(v.name)}
+      aria-current={v.name === view ? "page" : undefined}
+      onClick={() => set(false)}
+    >
+      {v.title}
+      <kbd>g {v.key}</kbd>
+    </a>
   );
   return (
     <nav class="side" aria-label="Views">
       {VIEWS.map((v, i) => link(v, i < 4 ? "" : "rest"))}
       {VIEWS.length > 4 && (
-        <span class="more"><button aria-expanded={more} onClick={() => set(!more)}>More</button>{more && <span class="pop">{VIEWS.slice(4).map((v) => link(v))}</span>}</span>
+        <span class="more">
+          <button aria-expanded={more} onClick={() => set(!more)}>
+            More
+          </button>
+          {more && <span class="pop">{VIEWS.slice(4).map((v) => link(v))}</span>}
+        </span>
       )}
       <h2>Jobs</h2>
       {jobs.slice(0, 12).map((j) => (
-        <a key={j.targets[0].id} class="job" href={href(view, job_link(j))} title={j.command} aria-current={chosen && job_link(j).target === chosen.target ? "true" : undefined}>
-          <b><JobGlyph job={j} found={judged_of(j, all)} /><span class="cut">{job_name(j.command)}</span></b><span>{job_says(j, judged_of(j, all))}</span>
+        <a
+          key={j.targets[0].id}
+          class="job"
+          href={href(view, job_link(j))}
+          title={j.command}
+          aria-current={chosen && job_link(j).target === chosen.target ? "true" : undefined}
+        >
+          <b>
+            <JobGlyph job={j} found={judged_of(j, all)} />
+            <span class="cut">{job_name(j.command)}</span>
+          </b>
+          <span>{job_says(j, judged_of(j, all))}</span>
         </a>
       ))}
     </nav>
   );
 }
 
-const LAST = [["", "All that is kept"], ["60", "Last minute"], ["300", "Last 5 minutes"], ["900", "Last 15 minutes"], ["3600", "Last hour"], ["86400", "Last day"]];
+const LAST = [
+  ["", "All that is kept"],
+  ["60", "Last minute"],
+  ["300", "Last 5 minutes"],
+  ["900", "Last 15 minutes"],
+  ["3600", "Last hour"],
+  ["86400", "Last day"],
+];
 
 // Which time, and of a job which ranks: they stay from view to view.
 function Within() {
-  const { args, view } = useRoute(), chosen = useChosen(), range = args.get("range") ?? "", ranks = args.get("ranks") ?? "", at = useRef<HTMLSelectElement>(null), fixed = /^([\d.]+)-([\d.]+)$/.exec(range);
+  const { args, view } = useRoute(),
+    chosen = useChosen(),
+    range = args.get("range") ?? "",
+    ranks = args.get("ranks") ?? "",
+    at = useRef<HTMLSelectElement>(null),
+    fixed = /^([\d.]+)-([\d.]+)$/.exec(range);
   useKeys({ R: () => at.current?.focus() });
   return (
     <>
-      {chosen?.all && <input class="ctl" size={10} aria-label="Ranks" title="Of its ranks: 0-3, 7" placeholder="Ranks: all" value={ranks} onChange={(e) => put({ ranks: e.currentTarget.value.trim() })} />}
-      {chosen && RANGED.has(view) && <select class="ctl" ref={at} aria-label="Time" title="Of which time (R)" value={range} onChange={(e) => put({ range: e.currentTarget.value })}>{fixed && <option value={range}>{clock(Number(fixed[1]) * 1000)} to {clock(Number(fixed[2]) * 1000)}</option>}{LAST.map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select>}
+      {chosen?.all && (
+        <input
+          class="ctl"
+          size={10}
+          aria-label="Ranks"
+          title="Of its ranks: 0-3, 7"
+          placeholder="Ranks: all"
+          value={ranks}
+          onChange={(e) => put({ ranks: e.currentTarget.value.trim() })}
+        />
+      )}
+      {chosen && RANGED.has(view) && (
+        <select
+          class="ctl"
+          ref={at}
+          aria-label="Time"
+          title="Of which time (R)"
+          value={range}
+          onChange={(e) => put({ range: e.currentTarget.value })}
+        >
+          {fixed && (
+            <option value={range}>
+              {clock(Number(fixed[1]) * 1000)} to {clock(Number(fixed[2]) * 1000)}
+            </option>
+          )}
+          {LAST.map(([v, name]) => (
+            <option key={v} value={v}>
+              {name}
+            </option>
+          ))}
+        </select>
+      )}
     </>
   );
 }
@@ -121,33 +245,96 @@ const RANGED = new Set(["flame", "torch", "memory", "training"]);
 
 function Help({ close }: { close(): void }) {
   useKeys({ Escape: close, "?": close });
-  const keys: [string, string][] = [...VIEWS.map((v): [string, string] => [`g ${v.key}`, v.title]), ["t", "choose processes"], ["R", "choose the time"], ["Space", "live or paused"], ["/", "search"], ["j k", "next, former row"],
-    ["Enter", "open"], ["Esc", "back"], ["y", "copy as command"], ["Y", "copy link"], ["S", "save as one file"], ["q", "the query behind"], ["x", "diff, in Flame"], ["a d", "a second back, on, in recorded stacks"], ["Ctrl Enter", "run"], ["?", "this map"]];
-  return <div class="pop sheet" role="dialog" aria-label="Keys"><b>Keys</b><dl>{keys.map(([k, what]) => <><dt><kbd>{k}</kbd></dt><dd>{what}</dd></>)}</dl></div>;
+  const keys: [string, string][] = [
+    ...VIEWS.map((v): [string, string] => [`g ${v.key}`, v.title]),
+    ["t", "choose processes"],
+    ["R", "choose the time"],
+    ["Space", "live or paused"],
+    ["/", "search"],
+    ["j k", "next, former row"],
+    ["Enter", "open"],
+    ["Esc", "back"],
+    ["y", "copy as command"],
+    ["Y", "copy link"],
+    ["S", "save as one file"],
+    ["q", "the query behind"],
+    ["x", "diff, in Flame"],
+    ["a d", "a second back, on, in recorded stacks"],
+    ["Ctrl Enter", "run"],
+    ["?", "this map"],
+  ];
+  return (
+    <div class="pop sheet" role="dialog" aria-label="Keys">
+      <b>Keys</b>
+      <dl>
+        {keys.map(([k, what]) => (
+          <>
+            <dt>
+              <kbd>{k}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </>
+        ))}
+      </dl>
+    </div>
+  );
 }
 
 function useView(): { View: ComponentType | undefined; lost: boolean } {
-  const { view } = useRoute(), [loaded, set] = useState<{ name: string; it: ComponentType }>(), [lost, lose] = useState(false);
+  const { view } = useRoute(),
+    [loaded, set] = useState<{ name: string; it: ComponentType }>(),
+    [lost, lose] = useState(false);
   // The service was away, or is another one now, whose files have other names.
   useEffect(() => {
     if (!lost) return;
-    const look = setInterval(() => void fetch("/health", { cache: "no-store" }).then((a) => { if (a.ok) location.reload(); }, () => {}), 2000);
+    const look = setInterval(
+      () =>
+        void fetch("/health", { cache: "no-store" }).then(
+          (a) => {
+            if (a.ok) location.reload();
+          },
+          () => {},
+        ),
+      2000,
+    );
     return () => clearInterval(look);
   }, [lost]);
   useEffect(() => {
     const wanted = VIEWS.find((v) => v.name === view) ?? VIEWS[0];
     document.title = `${wanted.title} - Probing`;
     let gone = false;
-    void wanted.load().then((m) => { if (!gone) { set({ name: view, it: m.default }); lose(false); } }, () => { if (!gone) lose(true); });
-    return () => { gone = true; };
+    void wanted.load().then(
+      (m) => {
+        if (!gone) {
+          set({ name: view, it: m.default });
+          lose(false);
+        }
+      },
+      () => {
+        if (!gone) lose(true);
+      },
+    );
+    return () => {
+      gone = true;
+    };
   }, [view]);
   return { View: loaded?.name === view ? loaded.it : undefined, lost };
 }
 
 function App() {
-  const { View, lost } = useView(), targets = useLive<Target[]>("/api/v1/targets", 2000), service = useLive<Service>("/api/v1/service", Infinity);
-  const { view } = useRoute(), still = useCell(paused), dress = useCell(theme), [help, ask] = useState(false), jobs = jobs_of(targets.data ?? []);
-  useKeys({ " ": () => paused.set(!paused.get()), "?": () => ask(!help), "/": () => document.querySelector<HTMLElement>("main [data-search]")?.focus() });
+  const { View, lost } = useView(),
+    targets = useLive<Target[]>("/api/v1/targets", 2000),
+    service = useLive<Service>("/api/v1/service", Infinity);
+  const { view } = useRoute(),
+    still = useCell(paused),
+    dress = useCell(theme),
+    [help, ask] = useState(false),
+    jobs = jobs_of(targets.data ?? []);
+  useKeys({
+    " ": () => paused.set(!paused.get()),
+    "?": () => ask(!help),
+    "/": () => document.querySelector<HTMLElement>("main [data-search]")?.focus(),
+  });
   useDiagnosis(targets.data);
   // A service that was started for one process opens on it.
   useEffect(() => {
@@ -156,28 +343,71 @@ function App() {
   }, [service.data]);
   return (
     <div class="app">
-      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>To the view</a>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(e) => {
+          e.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        To the view
+      </a>
       <header class="head">
         <h1 class="sr">{`Probing: ${VIEWS.find((v) => v.name === view)?.title ?? "Now"}`}</h1>
-        <a class="brand" href="#/now">Probing</a>
+        <a class="brand" href="#/now">
+          Probing
+        </a>
         <Picker jobs={jobs} />
         <Within />
-        <Seg value={still ? "paused" : "live"} of={{ live: "Live", paused: "Paused" }} on={(v) => paused.set(v === "paused")} label="Live or paused (Space)" />
-        {service.data?.read_only && <span class="tag" title="The service was started with --read-only">read only</span>}
+        <Seg
+          value={still ? "paused" : "live"}
+          of={{ live: "Live", paused: "Paused" }}
+          on={(v) => paused.set(v === "paused")}
+          label="Live or paused (Space)"
+        />
+        {service.data?.read_only && (
+          <span class="tag" title="The service was started with --read-only">
+            read only
+          </span>
+        )}
         <span class="gap" />
         <Cost />
-        <select class="ctl opt" aria-label="Colours" value={dress} onChange={(e) => theme.set(e.currentTarget.value as "system")}>
-          <option value="system">System</option><option value="light">Light</option><option value="dark">Dark</option>
+        <select
+          class="ctl opt"
+          aria-label="Colours"
+          value={dress}
+          onChange={(e) => theme.set(e.currentTarget.value as "system")}
+        >
+          <option value="system">System</option>
+          <option value="light">Light</option>
+          <option value="dark">Dark</option>
         </select>
-        <button class="ctl opt" aria-label="Keys" title="Keys (?)" onClick={() => ask(!help)}>?</button>
+        <button class="ctl opt" aria-label="Keys" title="Keys (?)" onClick={() => ask(!help)}>
+          ?
+        </button>
       </header>
       <Side jobs={jobs} />
       <main id="main" tabIndex={-1}>
-        {still && <div class="note info" role="status">Paused. The jobs go on; this page does not. Space goes on.</div>}
+        {still && (
+          <div class="note info" role="status">
+            Paused. The jobs go on; this page does not. Space goes on.
+          </div>
+        )}
         <Trouble of={targets} away />
         <Ended targets={targets.data} />
         <VerdictBar targets={targets.data} />
-        {View ? <View /> : lost && <div class="note bad" role="alert"><span><b>This view could not be fetched from the service.</b> The page opens anew as soon as it answers.</span></div>}
+        {View ? (
+          <View />
+        ) : (
+          lost && (
+            <div class="note bad" role="alert">
+              <span>
+                <b>This view could not be fetched from the service.</b> The page opens anew as soon as it answers.
+              </span>
+            </div>
+          )
+        )}
       </main>
       {help && <Help close={() => ask(false)} />}
     </div>

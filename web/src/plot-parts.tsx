@@ -2,7 +2,16 @@
 import { go, range_text } from "./route";
 
 export function Legend({ of }: { of: { name: string; token: string }[] }) {
-  return <span class="keys">{of.map((s) => <span class="key" key={s.name}><i style={{ background: `var(${s.token})` }} />{s.name}</span>)}</span>;
+  return (
+    <span class="keys">
+      {of.map((s) => (
+        <span class="key" key={s.name}>
+          <i style={{ background: `var(${s.token})` }} />
+          {s.name}
+        </span>
+      ))}
+    </span>
+  );
 }
 
 // What a drag on a chart does: the flame graph of just that time.
@@ -13,7 +22,8 @@ export function flame_of(from: number, until: number, of: Record<string, string 
 // The same for a chart over steps: from the end of the step before to the end of the last.
 export function flame_of_steps(x: number[], times: number[]) {
   return (from: number, until: number) => {
-    const first = x.findIndex((v) => v >= from), last = x.findLastIndex((v) => v <= until);
+    const first = x.findIndex((v) => v >= from),
+      last = x.findLastIndex((v) => v <= until);
     if (first >= 0 && last >= first) flame_of(times[Math.max(0, first - 1)], times[last]);
   };
 }

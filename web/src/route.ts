@@ -1,7 +1,10 @@
 // Where the page is: #/view?target=...&... Everything that a view shows can be had again from its address.
 import { cell, useCell } from "./store";
 
-export interface Route { view: string; args: URLSearchParams }
+export interface Route {
+  view: string;
+  args: URLSearchParams;
+}
 
 function read(): Route {
   const [view, args] = location.hash.replace(/^#\/?/, "").split("?", 2);
@@ -35,7 +38,8 @@ export function go(view: string, args: Record<string, string | null | undefined>
 
 // Changes arguments of the view that is shown, without a step in the history.
 export function put(args: Record<string, string | null | undefined>) {
-  const route = here.get(), q = new URLSearchParams(route.args);
+  const route = here.get(),
+    q = new URLSearchParams(route.args);
   for (const [name, value] of Object.entries(args))
     if (value === null || value === undefined || value === "") q.delete(name);
     else q.set(name, value);
@@ -51,13 +55,25 @@ export function useChosen(): Chosen | null {
   return target ? { target, all: args.get("all") === "1" } : null;
 }
 
-// ?ranks=0-3,7: of the ranks of a job, those that are looked at. A process without a rank is left out where some are chosen.
+// ?ranks=0-3,7: of the ranks of a job, those that are looked at. A process without a rank is left out where some are
+// chosen.
 export function useRanks(): (rank: unknown) => boolean {
-  const text = useRoute().args.get("ranks") ?? "", parts = text.split(",").map((p) => /^\s*(\d+)(?:\s*(?:-|to)\s*(\d+))?\s*$/.exec(p)).filter((m) => !!m);
-  return (rank) => !parts.length || (rank !== null && rank !== undefined && parts.some((m) => Number(rank) >= Number(m[1]) && Number(rank) <= Number(m[2] ?? m[1])));
+  const text = useRoute().args.get("ranks") ?? "",
+    parts = text
+      .split(",")
+      .map((p) => /^\s*(\d+)(?:\s*(?:-|to)\s*(\d+))?\s*$/.exec(p))
+      .filter((m) => !!m);
+  return (rank) =>
+    !parts.length ||
+    (rank !== null &&
+      rank !== undefined &&
+      parts.some((m) => Number(rank) >= Number(m[1]) && Number(rank) <= Number(m[2] ?? m[1])));
 }
 
-export interface Range { from: number; until: number } // seconds since 1970
+export interface Range {
+  from: number;
+  until: number;
+} // seconds since 1970
 
 export function parse_range(text: string | null): Range | null {
   const m = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(text ?? "");
@@ -66,11 +82,32 @@ export function parse_range(text: string | null): Range | null {
 export const range_text = (r: Range) => `${r.from.toFixed(3)}-${r.until.toFixed(3)}`;
 export const moment = (t: number) => `TIMESTAMP '${new Date(t * 1000).toISOString().replace("T", " ").slice(0, 23)}'`;
 
-// ?range=300: the last 300 seconds; ?range=FROM-UNTIL in seconds since 1970; none: all that is kept. where is the same in SQL: the last seconds of what
-// has ended are counted from its end. A constant would change the question every second, so now() is left to the engine.
-export interface Chosen_range { text: string; last: number | null; from: number | null; until: number | null; where: string; and: string }
+// ?range=300: the last 300 seconds; ?range=FROM-UNTIL in seconds since 1970; none: all that is kept. where is the
+// same in SQL: the last seconds of what has ended are counted from its end. A constant would change the question
+// every second, so now() is left to the engine.
+export interface Chosen_range {
+  text: string;
+  last: number | null;
+  from: number | null;
+  until: number | null;
+  where: string;
+  and: string;
+}
 export function useRange(dead = false, table = "memory_usage"): Chosen_range {
-  const text = useRoute().args.get("range") ?? "", fixed = parse_range(text), last = /^\d+$/.test(text) && Number(text) > 0 ? Number(text) : null;
-  const test = fixed ? `timestamp BETWEEN ${moment(fixed.from)} AND ${moment(fixed.until)}` : last ? `timestamp > ${dead ? `(SELECT max(timestamp) FROM ${table})` : "now()"} - INTERVAL ${last} SECONDS` : "";
-  return { text, last, from: fixed?.from ?? null, until: fixed?.until ?? null, where: test ? ` WHERE ${test}` : "", and: test ? ` AND ${test}` : "" };
+  const text = useRoute().args.get("range") ?? "",
+    fixed = parse_range(text),
+    last = /^\d+$/.test(text) && Number(text) > 0 ? Number(text) : null;
+  const test = fixed
+    ? `timestamp BETWEEN ${moment(fixed.from)} AND ${moment(fixed.until)}`
+    : last
+      ? `timestamp > ${dead ? `(SELECT max(timestamp) FROM ${table})` : "now()"} - INTERVAL ${last} SECONDS`
+      : "";
+  return {
+    text,
+    last,
+    from: fixed?.from ?? null,
+    until: fixed?.until ?? null,
+    where: test ? ` WHERE ${test}` : "",
+    and: test ? ` AND ${test}` : "",
+  };
 }

@@ -1,14 +1,28 @@
 // Small shared state: a value with listeners, and hooks that follow it.
 import { useEffect, useState } from "preact/hooks";
 
-export interface Cell<T> { get(): T; set(value: T): void; watch(f: () => void): () => void }
+export interface Cell<T> {
+  get(): T;
+  set(value: T): void;
+  watch(f: () => void): () => void;
+}
 
 export function cell<T>(value: T): Cell<T> {
   const watchers = new Set<() => void>();
   return {
     get: () => value,
-    set(next) { if (next !== value) { value = next; for (const f of [...watchers]) f(); } },
-    watch(f) { watchers.add(f); return () => { watchers.delete(f); }; },
+    set(next) {
+      if (next !== value) {
+        value = next;
+        for (const f of [...watchers]) f();
+      }
+    },
+    watch(f) {
+      watchers.add(f);
+      return () => {
+        watchers.delete(f);
+      };
+    },
   };
 }
 
@@ -20,11 +34,18 @@ export function useCell<T>(c: Cell<T>): T {
 
 export const paused = cell(false);
 
-export const theme = cell<"system" | "light" | "dark">((localStorage.getItem("theme") as "light" | "dark" | null) ?? "system");
+export const theme = cell<"system" | "light" | "dark">(
+  (localStorage.getItem("theme") as "light" | "dark" | null) ?? "system",
+);
 function dress() {
   const t = theme.get();
-  if (t === "system") { delete document.documentElement.dataset.theme; localStorage.removeItem("theme"); }
-  else { document.documentElement.dataset.theme = t; localStorage.setItem("theme", t); }
+  if (t === "system") {
+    delete document.documentElement.dataset.theme;
+    localStorage.removeItem("theme");
+  } else {
+    document.documentElement.dataset.theme = t;
+    localStorage.setItem("theme", t);
+  }
   repaint.set(repaint.get() + 1);
 }
 // Canvases read colours when they draw: they draw again when this changes.

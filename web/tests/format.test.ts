@@ -3,8 +3,16 @@ import { test } from "node:test";
 import { bytes, job_name, ms, ranges, seconds, short_file } from "../src/format";
 
 test("a duration is printed in one way", () => {
-  assert.deepEqual([0, 0.0005, 0.14, 2.34, 41.2, 252, 3723, 190000].map(seconds),
-    ["0 ms", "0.50 ms", "140 ms", "2.3 s", "41 s", "4:12", "1:02:03", "2 d 4 h"]);
+  assert.deepEqual([0, 0.0005, 0.14, 2.34, 41.2, 252, 3723, 190000].map(seconds), [
+    "0 ms",
+    "0.50 ms",
+    "140 ms",
+    "2.3 s",
+    "41 s",
+    "4:12",
+    "1:02:03",
+    "2 d 4 h",
+  ]);
   assert.equal(ms(2340), seconds(2.34));
   assert.equal(seconds(null), "");
 });

@@ -5,15 +5,25 @@ import { go, href } from "../route";
 import { Glyph, StateTag, type State } from "../states";
 
 // culprit: the process that a finding names.
-export interface Line extends NowRow { st: State; word: string; culprit: boolean; gpu: string | null; steps: Steps | null }
+export interface Line extends NowRow {
+  st: State;
+  word: string;
+  culprit: boolean;
+  gpu: string | null;
+  steps: Steps | null;
+}
 // What stands under "step": the program's own number, or how many were seen, and since when.
-export interface Steps { text: string; title: string }
+export interface Steps {
+  text: string;
+  title: string;
+}
 
 export const name_of = (l: Line) => l.worker ?? (l.rank !== null ? `rank ${l.rank}` : `pid ${l.pid}`);
 export const one = (l: Line) => ({ target: String(l.pid), all: null });
 
 // What a recording has of GPUs (NVML, from outside): the newest of each process, and how busy they are.
-export const GPU = `SELECT m.pid, m.bytes, (SELECT round(avg(gpu_util)) FROM gpu_metrics WHERE timestamp > now() - INTERVAL 5 SECONDS) AS busy
+export const GPU = `SELECT m.pid, m.bytes, (SELECT round(avg(gpu_util)) FROM gpu_metrics
+WHERE timestamp > now() - INTERVAL 5 SECONDS) AS busy
 FROM (SELECT pid, arg_max(gpu_bytes, timestamp) AS bytes FROM python.memory
       WHERE gpu_bytes > 0 AND timestamp > now() - INTERVAL 60 SECONDS GROUP BY pid) m`;
 
@@ -25,19 +35,33 @@ export function gpu_of(rows: Row[] | undefined, pid: number): string | null {
 function Place({ of: l }: { of: Line }) {
   if (!l.function) return <span class="dim">none</span>;
   const at = `${short_file(l.file ?? "")}:${l.line ?? "?"}`;
-  return <span class="mono" title={`${l.file}:${l.line ?? "?"}`}>{l.function} <span class="dim">{at}</span></span>;
+  return (
+    <span class="mono" title={`${l.file}:${l.line ?? "?"}`}>
+      {l.function} <span class="dim">{at}</span>
+    </span>
+  );
 }
 
 function OneRow({ of: l, selected, gpus }: { of: Line; selected: boolean; gpus: boolean }) {
   const to = href("activity", one(l));
   return (
     <tr class={`go${l.culprit ? " odd" : ""}`} aria-selected={selected} onClick={() => go("activity", one(l))}>
-      <td class={l.culprit ? "strong" : ""}><a href={to}>{name_of(l)}</a></td>
-      <td class="opt job-name" title={l.command}>{job_name(l.command)}</td>
-      <td title={l.waits ?? l.verdict ?? l.state}><StateTag state={l.st} word={l.word} /></td>
+      <td class={l.culprit ? "strong" : ""}>
+        <a href={to}>{name_of(l)}</a>
+      </td>
+      <td class="opt job-name" title={l.command}>
+        {job_name(l.command)}
+      </td>
+      <td title={l.waits ?? l.verdict ?? l.state}>
+        <StateTag state={l.st} word={l.word} />
+      </td>
       <td class="num">{(l.since ?? 0) >= 1 ? seconds(l.since) : ""}</td>
-      <td class="cut"><Place of={l} /></td>
-      <td class="num opt" title={l.steps?.title}>{l.steps?.text}</td>
+      <td class="cut">
+        <Place of={l} />
+      </td>
+      <td class="num opt" title={l.steps?.title}>
+        {l.steps?.text}
+      </td>
       <td class="num opt">{bytes((l.memory_mb ?? 0) * 2 ** 20)}</td>
       {gpus && <td class="num opt">{l.gpu ?? ""}</td>}
     </tr>
@@ -50,13 +74,29 @@ function Rows({ lines, picked, at }: { lines: Line[]; picked: number; at: number
     <table>
       <thead>
         <tr>
-          <th>Process</th><th class="opt">Job</th><th>State</th>
-          <th class="num" title="How long it has been in this state, by evidence: it has not run since">For</th>
-          <th>Innermost own frame</th><th class="num opt">Step</th><th class="num opt">Memory</th>
-          {gpus && <th class="num opt"><a href={href("sql", { q: GPU })} title="From a recording; the query behind it">GPU</a></th>}
+          <th>Process</th>
+          <th class="opt">Job</th>
+          <th>State</th>
+          <th class="num" title="How long it has been in this state, by evidence: it has not run since">
+            For
+          </th>
+          <th>Innermost own frame</th>
+          <th class="num opt">Step</th>
+          <th class="num opt">Memory</th>
+          {gpus && (
+            <th class="num opt">
+              <a href={href("sql", { q: GPU })} title="From a recording; the query behind it">
+                GPU
+              </a>
+            </th>
+          )}
         </tr>
       </thead>
-      <tbody>{lines.map((l, i) => <OneRow key={l.id} of={l} selected={at + i === picked} gpus={gpus} />)}</tbody>
+      <tbody>
+        {lines.map((l, i) => (
+          <OneRow key={l.id} of={l} selected={at + i === picked} gpus={gpus} />
+        ))}
+      </tbody>
     </table>
   );
 }
@@ -65,8 +105,14 @@ function Cells({ lines }: { lines: Line[] }) {
   return (
     <div class="cells">
       {lines.map((l) => (
-        <a key={l.id} class={`cell st-${l.st}${l.culprit ? " odd" : ""}`} href={href("activity", one(l))} title={`${name_of(l)}, pid ${l.pid}, ${l.word}`}>
-          <Glyph state={l.st} /><span>{l.rank ?? l.pid}</span>
+        <a
+          key={l.id}
+          class={`cell st-${l.st}${l.culprit ? " odd" : ""}`}
+          href={href("activity", one(l))}
+          title={`${name_of(l)}, pid ${l.pid}, ${l.word}`}
+        >
+          <Glyph state={l.st} />
+          <span>{l.rank ?? l.pid}</span>
           <span class="dim">{bytes((l.memory_mb ?? 0) * 2 ** 20)}</span>
         </a>
       ))}
@@ -83,7 +129,11 @@ export function Lines({ title, lines, at, picked }: { title: string; lines: Line
   return (
     <>
       <div class="sec">
-        <h2>{title}</h2><span class="say">{lines.length}{ranks.length > 1 ? `, ranks ${ranges(ranks)}` : ""}</span>
+        <h2>{title}</h2>
+        <span class="say">
+          {lines.length}
+          {ranks.length > 1 ? `, ranks ${ranges(ranks)}` : ""}
+        </span>
       </div>
       {lines.length > ROWS_MAX ? <Cells lines={lines} /> : <Rows lines={lines} at={at} picked={picked} />}
     </>
