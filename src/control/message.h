@@ -54,6 +54,9 @@ enum pb_msg {
                          the keeper of hangs, OUTPUT(VALUE: 1, TID: of the thread that should go on) at each.
                          Of the keeper, not answered: PB_CRASH_FRAME, PB_CRASH_KEPT: all were sent */
 
+    PB_MSG_ALERT = 17, /* NAME: kind, WHY: severity, TEXT: the message, FILENAME: subject or none: a row of
+                          python.alerts -> DONE */
+
     /* of a channel, both ways, with the id of its CHANNEL; not answered */
     PB_MSG_STREAM = 32,    /* DATA: as many bytes as the other side has given room for */
     PB_MSG_WINDOW = 33,    /* VALUE: this many bytes more may be sent */

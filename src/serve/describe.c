@@ -341,11 +341,13 @@ static void put_samples(FILE *out, const char *metric, const char *kind, const c
     free(copy);
 }
 
-void pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out)
+void pb_metrics_write(const char *printed, size_t length, const char *form, void (*more)(FILE *to), FILE *out)
 {
     put_samples(out, "probing_process_resident_bytes", "gauge", "Memory of the process in RAM.", "memory_mb",
                 1024 * 1024, printed, length);
     put_samples(out, "probing_process_uptime_seconds", "gauge", "How long the process runs.", "uptime", 1,
                 printed, length);
+    if (more)
+        more(out);
     fputs(strcmp(form, "openmetrics") == 0 ? "# EOF\n" : "", out);
 }

@@ -2,6 +2,7 @@
  *
  * probing-serve [OPTIONS] [ADDRESS] (options.h)
  * probing-serve --as UID GID COMMAND ... (by itself, for another user: credentials.h) */
+#include "ask/tool_settings.h"
 #include "base/children.h"
 #include "base/cleanup.h"
 #include "base/err.h"
@@ -17,6 +18,7 @@
 #include "serve/credentials.h"
 #include "serve/events.h"
 #include "serve/jobs.h"
+#include "serve/lookout.h"
 #include "serve/options.h"
 #include "serve/service.h"
 
@@ -42,6 +44,7 @@ struct options {
     const char *shared; /* a socket for all users of the machine; NULL: none */
     bool background;
     struct pb_autorecord_plan watch;
+    const char *diagnose; /* how often; NULL: never */
 };
 
 static bool is_wildcard(const struct sockaddr_storage *at)
@@ -197,6 +200,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
     char url[256];
     void *tcp = NULL, *local = NULL, *shared = NULL;
     struct pb_autorecord *watch = NULL;
+    struct pb_lookout *lookout = NULL;
     sigset_t signals;
 
     take_end_signals(&signals); /* before any thread */
@@ -222,6 +226,8 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         r = pb_http_start(s, &(struct pb_listen){.fd = shared_fd, .is_unix = true}, &shared, err);
     if (r == 0)
         r = pb_autorecord_new(s, &o->watch, &watch, err);
+    if (r == 0)
+        r = pb_lookout_new(s, o->diagnose, &lookout, err);
     if (r == 0) {
         pb_home_set_address(s, url);
         print_address(url, s);
@@ -236,6 +242,7 @@ static int serve(struct pb_service *s, const struct options *o, int ready, struc
         if (o->shared)
             unlink(o->shared);
     }
+    pb_lookout_free(lookout);
     pb_autorecord_free(watch);
     pb_commands_end();
     if (s->events)
@@ -309,6 +316,9 @@ static int read_options(int argc, char **argv, struct options *o, struct pb_serv
                                            .watchdog = value_of(values, "watchdog"),
                                            .retention = value_of(values, "retention"),
                                            .archive = value_of(values, "archive")};
+    o->diagnose = value_of(values, "diagnose");
+    if (!o->diagnose)
+        o->diagnose = pb_tool_setting_get(PB_TOOL_DIAGNOSE_EVERY);
     s->offer.read_only = value_of(values, "read-only");
     s->offer.target = value_of(values, "open");
     s->offer.cores = value_of(values, "cores");

@@ -14,6 +14,8 @@ const struct pb_option pb_serve_options[PB_SERVE_OPTIONS + 1] = {
      "with --record: record all stacks when a main thread does not move for that long"},
     {0, "archive", NULL, "archive what is recorded"},
     {0, "retention", PB_NUMBER("DAYS", .most = 1e6), "with --archive: remove files whose rows are older"},
+    {0, "diagnose", PB_TIME(.least = 1000),
+     "run diagnose so often, such as 30s: alerts, metrics, probing.alert.webhook"},
     {0, "cores", PB_TEXT("DIR"), "serve the core files in this folder too"},
     {0, "token-file", PB_TEXT("FILE"),
      "64 hexadecimal digits, readable by you alone (default: one is generated)"},

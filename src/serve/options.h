@@ -3,6 +3,6 @@
 
 #include "base/options.h"
 
-enum { PB_SERVE_OPTIONS = 16 };
+enum { PB_SERVE_OPTIONS = 17 };
 
 extern const struct pb_option pb_serve_options[PB_SERVE_OPTIONS + 1]; /* ends with a NULL name */

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "serve/answer.h"
 #include "serve/jobs.h"
+#include "serve/lookout.h"
 #include "serve/request.h"
 
 #include <errno.h>
@@ -132,7 +133,8 @@ static enum MHD_Result send_converted(struct pb_request *q)
     FILE *out = r < 0 ? NULL : open_memstream(&text, &size);
     if (!out)
         return pb_answer_error(q->connection, 500, "the command failed in the middle", NULL);
-    q->route->convert(q->printed ? q->printed : "", q->printed_length, q->form->name, out);
+    q->route->convert(q->printed ? q->printed : "", q->printed_length, q->form->name,
+                      q->credentials.uid == 0 ? pb_lookout_put_metrics : NULL, out);
     fclose(out);
     return pb_answer(q->connection, 200, MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE),
                      q->form->type);

@@ -48,8 +48,10 @@ enum pb_route_flags {
     PB_ROUTE_HIDDEN = 32768, /* not in the index and /openapi.json */
 };
 
-/* Makes the answer from what the command printed. form: the name of the form that was chosen. */
-typedef void pb_convert(const char *printed, size_t length, const char *form, FILE *out);
+/* Makes the answer from what the command printed. form: the name of the form that was chosen; more: writes
+ * what the service itself knows, NULL where another user asks. */
+typedef void pb_convert(const char *printed, size_t length, const char *form, void (*more)(FILE *to),
+                        FILE *out);
 
 /* A topic of /api/v1/events: the route's answer, again and again. */
 struct pb_topic_spec {
@@ -173,4 +175,5 @@ void pb_fixed_service(FILE *out, const struct pb_offer *o);
 void pb_fixed_cores(FILE *out, const struct pb_offer *o);
 
 /* /metrics: the text format of Prometheus, or OpenMetrics, from the rows of `list`. */
-void pb_metrics_write(const char *printed, size_t length, const char *form, FILE *out);
+void pb_metrics_write(const char *printed, size_t length, const char *form, void (*more)(FILE *to),
+                      FILE *out);

@@ -222,11 +222,19 @@ static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct 
     end_document(ev, t);
 }
 
+/* diagnose has other statuses for what it has found, and for a part that did not answer. */
+static bool has_answered(const struct pb_topic *t, const struct pb_serve_job_result *end)
+{
+    return end->status == 0 || end->status == PB_EXIT_FOUND ||
+           (t->route->flags & PB_ROUTE_PARTIAL && end->status == 3 && !end->late);
+}
+
 static void finish_job(struct pb_events *ev, struct pb_topic *t)
 {
     struct pb_serve_job_result end = pb_serve_job_result(t->job);
+    bool answered = has_answered(t, &end);
 
-    if (!end.status)
+    if (answered)
         end_document(ev, t);
     else if (!t->answered)
         take_failure(ev, t, &end);
@@ -234,7 +242,7 @@ static void finish_job(struct pb_events *ev, struct pb_topic *t)
     t->too_long = false;
     pb_serve_job_release(t->job);
     t->job = NULL;
-    t->due = pb_now_ns() + (end.status ? RETRY_MS : t->route->topic.every_ms) * PB_NS_PER_MS;
+    t->due = pb_now_ns() + (answered ? t->route->topic.every_ms : RETRY_MS) * PB_NS_PER_MS;
 }
 
 static void ignore(void *arg)

@@ -1,5 +1,6 @@
 """GET /api/v1/events: one stream of what others ask for again and again, and what it costs."""
 import json
+import os
 import selectors
 import signal
 import socket
@@ -42,6 +43,21 @@ def test_several_topics_come_through_one_stream_as_their_routes_answer(served, j
     assert job.pid in {row["pid"] for row in answers["targets"]}
     assert [frame["function"]
             for frame in answers[f"stacks:{job.pid}"][0]["threads"][0]["frames"]][-3:] == ["train", "main", "<module>"]
+
+
+def test_a_diagnosis_that_finds_something_is_an_event_too(served, job):
+    def stopped(events):
+        return [found for _, _, answer in events for one in answer["jobs"] for found in one["findings"]
+                if (one["ranks"][0]["pid"], found["kind"]) == (job.pid, "stopped")]
+
+    with Stream(served, "diagnosis") as stream:
+        assert not stopped(stream.wait_for(lambda events: events))
+        os.kill(job.pid, signal.SIGSTOP)
+        try:
+            events = stream.wait_for(stopped)
+        finally:
+            os.kill(job.pid, signal.SIGCONT)
+    assert f"Process {job.pid} is stopped by a signal" in stopped(events)[0]["says"]
 
 
 def test_all_without_a_target_is_every_probed_process(served):

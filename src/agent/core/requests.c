@@ -1,6 +1,7 @@
 /* requests: the requests of clients. Parts handle theirs (part.h), the rest is here. The resident thread runs
  * this: nothing may block. */
 #include "agent/core/agent.h"
+#include "agent/core/notes.h"
 #include "agent/core/part.h"
 #include "agent/core/peek.h"
 #include "control/message.h"
@@ -125,6 +126,26 @@ static void tables(struct pb_agent *agent, struct pb_server_client *c, const str
                              "there is no descriptor of the tables to give");
 }
 
+static void add_alert(struct pb_agent *agent, struct pb_server_client *c, const struct pb_frame *frame)
+{
+    char kind[32] = "", severity[16] = "", text[512] = "", subject[300];
+
+    int r = pb_field_text(frame, PB_TAG_NAME, kind, sizeof(kind));
+    if (r == 0)
+        r = pb_field_text(frame, PB_TAG_WHY, severity, sizeof(severity));
+    if (r == 0)
+        r = pb_field_text(frame, PB_TAG_TEXT, text, sizeof(text));
+    if (r < 0) {
+        pb_server_send_error(&agent->server, c->id, frame->id, EINVAL,
+                             "an alert has a kind, a severity and a text");
+        return;
+    }
+    bool about = pb_field_text(frame, PB_TAG_FILENAME, subject, sizeof(subject)) == 0;
+    pb_note_alert(&(const struct pb_alert){
+        .kind = kind, .severity = severity, .subject = about ? subject : NULL, .text = text, .step = -1});
+    pb_server_send_done(&agent->server, c->id, frame->id, 0);
+}
+
 void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client *c,
                       const struct pb_frame *frame)
 {
@@ -154,6 +175,9 @@ void pb_agent_request(void *owner, struct pb_server *s, struct pb_server_client 
         break;
     case PB_MSG_TABLES:
         tables(agent, c, frame);
+        break;
+    case PB_MSG_ALERT:
+        add_alert(agent, c, frame);
         break;
     case PB_MSG_DETACH:
         agent->detach = 1;

@@ -314,7 +314,7 @@ static int print_once(const struct pb_call *call, const struct backtrace_plan *p
     if (p->merge && (p->json || call->format == PB_FORMAT_TABLE))
         return print_merged(call, p, set, n, err);
     if (p->json)
-        pb_stacks_print_json(set->shown, n, set->failures, set->nfailures);
+        pb_stacks_print_json(stdout, set->shown, n, set->failures, set->nfailures);
     else if (call->format == PB_FORMAT_CSV || call->format == PB_FORMAT_TSV)
         print_rows(set, n, call->format, err);
     else

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "cli/cli.h"
+#include "cli/diagnose_every.h"
 #include "cli/diagnose_jobs.h"
 #include "cli/print/diagnosis_print.h"
 #include "cli/stop.h"
@@ -157,6 +158,10 @@ static int run(const struct pb_call *call, struct pb_err *err)
     if (kind || pb_call_option(call, "rules"))
         return show_rules(call, request.rules, kind, err);
     bool watched = pb_call_option(call, "watch");
+    if (pb_call_option(call, "every") && watched)
+        return pb_fail(err, PB_USAGE, "--watch looks once and --every again and again: give one of them");
+    if (pb_call_option(call, "every"))
+        return pb_diagnose_every(call, &request, pb_call_ms(call, "every"), err);
     if (watched)
         pb_stop_begin();
     int r = watched ? watch(call, &on, err) : 0;
@@ -173,6 +178,9 @@ static const struct pb_option options[] = {
     {0, "watch", PB_TIME(.least = 1000),
      "turn on what is needed (agent, torch probe, samples of allocations), look after that time, and turn it "
      "off"},
+    {0, "every", PB_TIME(.least = 1000),
+     "repeat; print a line for each new finding and for each that is over, keep it, and post it to "
+     "probing.alert.webhook"},
     {0, "since", PB_TIME(.least = 1000), "use only recorded rows that are not older, such as 10m"},
     {0, "no-inject", NULL, "look from outside only, and use no recorded rows"},
     {0, "json", NULL, "the findings and their evidence as JSON"},

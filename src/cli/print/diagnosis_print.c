@@ -424,6 +424,13 @@ static void put_json_job(struct pb_json_writer *w, const struct pb_diag_answer *
     pb_json_close(w);
 }
 
+void pb_diagnosis_write_job(FILE *to, const struct pb_diag_answer *a)
+{
+    struct pb_json_writer w = {.out = to};
+
+    put_json_job(&w, a);
+}
+
 void pb_diagnosis_print_json(const struct pb_diagnosis *d)
 {
     struct pb_json_writer w = {.out = stdout};

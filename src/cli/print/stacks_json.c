@@ -260,13 +260,13 @@ static void put_failures(struct pb_json_writer *w, const struct pb_stacks_failur
     }
     pb_json_line(w, 0);
     pb_json_close(w);
-    putchar('\n');
+    fputc('\n', w->out);
 }
 
-void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
+void pb_stacks_print_json(FILE *to, const struct pb_stacks *const *all, size_t n,
                           const struct pb_stacks_failure *failures, size_t nfailures)
 {
-    struct pb_json_writer w = {.out = stdout};
+    struct pb_json_writer w = {.out = to};
 
     pb_json_open(&w, NULL, '[');
     for (size_t i = 0; i < n; i++)

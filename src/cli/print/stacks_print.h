@@ -3,6 +3,8 @@
 
 #include "ask/stacks.h"
 
+#include <stdio.h>
+
 struct pb_call;
 struct pb_set_stack;
 struct pb_stackset;
@@ -24,7 +26,7 @@ struct pb_stacks_failure {
     const char *label, *why;
 };
 /* One array: an object a process, then one with "error" for each failure. */
-void pb_stacks_print_json(const struct pb_stacks *const *all, size_t n,
+void pb_stacks_print_json(FILE *to, const struct pb_stacks *const *all, size_t n,
                           const struct pb_stacks_failure *failures, size_t nfailures);
 /* The same of the set: an object a stack, the rarest first. */
 void pb_stacks_print_merged_json(struct pb_stackset *set, const struct pb_stacks_failure *failures,
