@@ -6,6 +6,7 @@
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,19 @@ class Late(AssertionError):
 def in_time(is_so, text):
     if not is_so:
         raise Late(text)
+
+
+def calm():
+    """A clock in seconds that stands still while a process of the machine waits for a CPU or the disk (the kernel's
+    pressure): for bounds, which say that a program does not wait and not that the machine is quick. Differences may be
+    negative."""
+    waited = 0
+    for resource in ("cpu", "io"):
+        try:
+            waited += int(re.search(r"some .*total=(\d+)", Path("/proc/pressure", resource).read_text())[1])
+        except OSError:  # this kernel does not count it
+            pass
+    return time.monotonic() - waited / 1e6
 
 
 def three_tries(test):

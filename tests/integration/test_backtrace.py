@@ -133,9 +133,9 @@ print("ready", flush=True)
 time.sleep(1000)
 """
     with jobs.python(code) as job:
-        start = time.monotonic()
+        start = jobs.calm()
         names = set(by_name(backtrace(job.pid)))
-        assert time.monotonic() - start < 5
+        assert jobs.calm() - start < 5
         assert names >= {f"worker-{i}" for i in range(1000)}
         merged = probe("-t", job.pid, "backtrace", "--merge").stdout
         assert "1000 threads: " in merged and "2 different stacks" in merged

@@ -131,10 +131,10 @@ def told_at(pid):
 @jobs.three_tries
 def timed(*words, seconds=2.0, prefix=(), **options):
     """Runs a command, which must not crash and must say in one line why it fails."""
-    began = time.monotonic()
+    began = jobs.calm()
     done = subprocess.run([*prefix, str(jobs.PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, **options)
-    done.seconds = time.monotonic() - began
+    done.seconds = jobs.calm() - began
     done.text, done.errors = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     assert done.returncode in (0, 1), (words, done.returncode, done.errors)
     # another test's process may have had the pid

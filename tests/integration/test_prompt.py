@@ -119,10 +119,10 @@ def test_ctrl_c_clears_the_line_or_stops_the_query(prompt):
     prompt.wait("^C\nsql>")
     prompt.send(FOR_EVER + ";\r")
     prompt.wait("running, ")
-    began = time.monotonic()
+    began = jobs.calm()
     prompt.send(CTRL_C)
     prompt.wait("stopped\nsql>")
-    assert time.monotonic() - began < 2
+    assert jobs.calm() - began < 2
     prompt.send("SELECT 'next';\r")
     prompt.wait("'next'\nnext\nsql>")
 

@@ -138,9 +138,9 @@ def test_a_reader_that_stops_is_not_a_worker_that_failed(warm):
     assert query.stdout.readline() == b"n\n"
     time.sleep(2)
     # Its time is over: the worker serves others, though nobody has read on.
-    began = time.monotonic()
+    began = jobs.calm()
     warm.check_the_same(warm.pid)
-    assert time.monotonic() - began < 20
+    assert jobs.calm() - began < 20
     query.stdout.read()
     assert query.wait(10) == 1
     said = query.stderr.read().decode()
@@ -212,9 +212,9 @@ def test_a_client_that_leaves_anywhere_costs_no_worker(warm):
 def test_a_client_that_never_reads_costs_a_worker_no_longer_than_its_time(warm):
     with warm.connect() as client:
         client.sendall(request(b"SELECT range FROM range(1000000000000)", timeout_ms=1000))
-        began = time.monotonic()
+        began = jobs.calm()
         warm.check_the_same(warm.pid)
-        assert time.monotonic() - began < 20
+        assert jobs.calm() - began < 20
 
 
 def test_a_request_for_what_is_not_there_is_answered_and_the_next_one_too(warm):

@@ -188,10 +188,10 @@ def test_a_crash_ends_that_query_only(hole):
 
 
 def test_what_cannot_be_interrupted_is_killed(hole):
-    began = time.monotonic()
+    began = jobs.calm()
     done = probe("query", "--timeout", "500ms", "SELECT pb_escape('hang')", env=hole)
     assert done.returncode == 1 and "longer than 0.5 s" in done.stderr
-    assert time.monotonic() - began < 5
+    assert jobs.calm() - began < 5
     assert probe("query", "--format", "csv", "SELECT 1 AS one", env=hole).stdout == "one\n1\n"
 
 
@@ -217,6 +217,6 @@ def test_what_a_container_refuses_costs_no_query(calls, tmp_path):
     assert done.returncode == 0 and done.stdout == "answer\n42\n", done.stderr
     done = ask("SELECT count(*) FROM read_csv('/etc/passwd')")
     assert done.returncode == 1, "the filter alone holds files shut"
-    began = time.monotonic()
+    began = jobs.calm()
     late = ask("--timeout", "500ms", "SELECT count(*) FROM range(100000000000) WHERE hash(range) = 1")
-    assert late.returncode == 1 and "longer than 0.5 s" in late.stderr and time.monotonic() - began < 20
+    assert late.returncode == 1 and "longer than 0.5 s" in late.stderr and jobs.calm() - began < 20
