@@ -128,6 +128,9 @@
     " duration_ms, step, thread_id, location::VARCHAR AS location%2$s"                                       \
     " FROM memory.python.comm_collective WHERE duration_ms IS NOT NULL UNION ALL BY NAME (%1$s)"
 
+/* Names of kernels as people write them. */
+#define GPU_KERNELS "SELECT * REPLACE (pb_symbol(name::VARCHAR) AS name) FROM (%1$s)%2$s"
+
 static const struct {
     const char *schema, *name, *sql, *by_rank;
 } derived[] = {
@@ -142,6 +145,7 @@ static const struct {
     {"main", "memory_allocations", MEMORY_ALLOCATIONS, ""},
     {"python", "memory", MEMORY, ""},
     {"main", "profiling_data", PROFILING_DATA, ", rank, target_pid"},
+    {"gpu", "kernels", GPU_KERNELS, ""},
 };
 #define DERIVED (sizeof(derived) / sizeof(derived[0]))
 

@@ -12,6 +12,7 @@
 #include "engine/worker/node_rows.h"
 #include "engine/worker/plan.h"
 #include "engine/worker/scan.h"
+#include "engine/worker/symbol.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -277,6 +278,8 @@ int pb_engine_open(unsigned threads, uint64_t memory, const char *archive, struc
         (pb_scan_register(e->connection) < 0 || register_subtraction(e, DUCKDB_TYPE_TIMESTAMP) < 0 ||
          register_subtraction(e, DUCKDB_TYPE_TIMESTAMP_TZ) < 0))
         r = pb_fail(err, -EIO, "DuckDB did not take our functions");
+    if (r == 0)
+        pb_symbol_register(e->connection);
 #ifdef PROBING_TEST_ESCAPE
     if (r == 0)
         pb_escape_register(e->connection);
