@@ -17,6 +17,7 @@
     X(flamegraph)                                                                                            \
     X(top)                                                                                                   \
     X(torch)                                                                                                 \
+    X(gpu)                                                                                                   \
     X(track)                                                                                                 \
     X(inspect)                                                                                               \
     X(show)                                                                                                  \

@@ -104,7 +104,7 @@ def test_a_room_of_the_agent_fits_on_a_page():
     assert {room: count for room, count in full.items() if count > 40} == {}
     # a probe's folder is described by its parent's page
     assert {str(room) for room in rooms if not (TOP / room / "README.md").exists()} == {
-        "src/agent/probes/allocations", "src/agent/probes/torch"}
+        "src/agent/probes/allocations", "src/agent/probes/gpu", "src/agent/probes/torch"}
 
 
 # What cuts bytes of another process into messages, and the folders that use it.

@@ -9,7 +9,7 @@
 
 #include "test.h"
 
-static int starts, stops, ticks, forks, start_error, stop_error;
+static int starts, stops, ticks, forks, start_error, stop_error, over;
 static char last_settings[PB_PROBE_SETTINGS];
 
 static int start(struct pb_arena *arena, const char *settings, char *why, size_t why_size)
@@ -37,12 +37,17 @@ static int stop(char *why, size_t why_size)
 static uint64_t tick(uint64_t now)
 {
     ticks++;
-    return now + 100 * PB_NS_PER_MS;
+    return over ? PB_PROBE_IS_OVER : now + 100 * PB_NS_PER_MS;
 }
 
 static void forked(void)
 {
     forks++;
+}
+
+static const char *why_over(void)
+{
+    return over ? "it had no more to do" : "";
 }
 
 static int wanted; /* what the settings say; told once, as a probe does */
@@ -60,7 +65,8 @@ static const struct pb_probe hook = {.name = "hook",
                                      .stop = stop,
                                      .configure = configure,
                                      .tick = tick,
-                                     .forked = forked};
+                                     .forked = forked,
+                                     .why_over = why_over};
 static const struct pb_probe *const list[] = {&pb_probe_memory_usage, &hook, NULL};
 static struct pb_arena *arena;
 static char why[300];
@@ -68,7 +74,7 @@ static char why[300];
 static int set_up(void **state)
 {
     (void)state;
-    starts = stops = ticks = forks = start_error = stop_error = 0;
+    starts = stops = ticks = forks = start_error = stop_error = over = 0;
     if (pb_arena_create(PB_ARENA_MEMFD, "test", NULL, &arena) < 0)
         return -1;
     return pb_probes_begin(list, arena, why, sizeof(why));
@@ -195,6 +201,27 @@ static void they_are_called_when_it_is_their_time(void **state)
         assert_int_equal(pb_probes_start("memory_usage", wrong[i], why, sizeof(why)), -EINVAL);
 }
 
+static void one_that_ends_by_itself_is_off_and_says_why(void **state)
+{
+    uint64_t next, now = pb_now_ns();
+    char text[200];
+    (void)state;
+
+    assert_int_equal(pb_probes_start("hook", "speed=1", why, sizeof(why)), 0);
+    over = 1;
+    pb_probes_tick(now, &next);
+    assert_true(next <= now + PB_NS_PER_S);
+    assert_int_equal(state_of(1, text), PB_PROBE_OFF);
+    assert_string_equal(text, "it had no more to do");
+    assert_int_equal(stops, 0);
+    pb_probes_tick(now + PB_NS_PER_S, &next);
+    assert_int_equal(ticks, 1);
+    over = 0;
+    /* With the settings that it had: it is started once more. */
+    assert_int_equal(pb_probes_start("hook", "speed=1", why, sizeof(why)), 0);
+    assert_int_equal(starts, 2);
+}
+
 static void a_child_of_fork_has_none(void **state)
 {
     struct pb_probe_info info;
@@ -245,6 +272,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_does_not_start_is_off, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_does_not_stop_is_stuck_until_it_does, set_up, tear_down),
         cmocka_unit_test_setup_teardown(they_are_called_when_it_is_their_time, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_ends_by_itself_is_off_and_says_why, set_up, tear_down),
         cmocka_unit_test_setup_teardown(settings_start_and_stop_it_when_they_change, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_child_of_fork_has_none, set_up, tear_down),
     };

@@ -33,8 +33,8 @@ struct pb_probe {
      * begins, and the probe forgets the settings of an earlier agent. A NULL function: it has no settings. */
     int (*configure)(const struct pb_settings *settings, const char *changed);
 
-    /* Periodic work; returns when to call it again (CLOCK_MONOTONIC ns). Called first right after start.
-     * NULL: none. */
+    /* Periodic work; returns when to call it again (CLOCK_MONOTONIC ns), or PB_PROBE_IS_OVER: it has ended by
+     * itself, and is off now. Called first right after start. NULL: none. */
     uint64_t (*tick)(uint64_t now);
 
     /* Whether to call tick now, whatever it returned: checked whenever the resident thread wakes. NULL:
@@ -50,10 +50,15 @@ struct pb_probe {
 
     /* Its state, for a person: "every 1 s". NULL: none. */
     void (*describe)(char *ret, size_t size);
+
+    /* While it is off: why it ended before its time, in a sentence; "": it did not. NULL: it never does. */
+    const char *(*why_over)(void);
 };
 
+#define PB_PROBE_IS_OVER UINT64_MAX
+
 extern const struct pb_probe pb_probe_memory_usage, pb_probe_resource_usage, pb_probe_memory_allocations,
-    pb_probe_torch;
+    pb_probe_torch, pb_probe_gpu_profile;
 
 /* A block of the program begins (1) or ends (-1) in which memory is recorded at shorter intervals. From any
  * thread; does not wait. */

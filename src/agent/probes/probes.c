@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct pb_probe *const pb_probe_list[] = {&pb_probe_memory_usage, &pb_probe_resource_usage,
-                                                &pb_probe_memory_allocations, &pb_probe_torch, NULL};
+const struct pb_probe *const pb_probe_list[] = {&pb_probe_memory_usage,       &pb_probe_resource_usage,
+                                                &pb_probe_memory_allocations, &pb_probe_torch,
+                                                &pb_probe_gpu_profile,        NULL};
 
 static const struct pb_probe *const *probes; /* NULL: none */
 static struct pb_arena *tables;
@@ -128,6 +129,10 @@ int pb_probes_tick(uint64_t now, uint64_t *next)
             states[i].next_ns = probes[i]->tick(now);
             ticked++;
         }
+        if (states[i].next_ns == PB_PROBE_IS_OVER) {
+            states[i].state = PB_PROBE_OFF;
+            continue;
+        }
         if (states[i].next_ns < *next)
             *next = states[i].next_ns;
     }
@@ -170,6 +175,8 @@ int pb_probes_at(int i, struct pb_probe_info *ret)
         snprintf(ret->text, sizeof(ret->text), "%s", states[i].why);
     else if (ret->state == PB_PROBE_ON && probes[i]->describe)
         probes[i]->describe(ret->text, sizeof(ret->text));
+    else if (ret->state == PB_PROBE_OFF && probes[i]->why_over)
+        snprintf(ret->text, sizeof(ret->text), "%s", probes[i]->why_over());
     return 0;
 }
 

@@ -12,7 +12,7 @@ static const struct {
     const char *title, *commands;
 } groups[] = {
     {"what is it doing",
-     "diagnose list now backtrace top torch track inspect show groups memory core doctor"},
+     "diagnose list now backtrace top torch gpu track inspect show groups memory core doctor"},
     {"profiles", "flamegraph pprof record"},
     {"run code in it",
      "launch eval execute repl listen pause continue catch trace watch break debug inject detach"},
