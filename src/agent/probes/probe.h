@@ -64,8 +64,12 @@ extern const struct pb_probe pb_probe_memory_usage, pb_probe_resource_usage, pb_
  * thread; does not wait. */
 void pb_memory_usage_block(int by);
 
-/* Reads setting `name` as a size in bytes ("64KB") within bounds. 0: found, or missing and *ret unchanged;
- * -EINVAL with a sentence in why. */
+/* Reads setting `name` as a duration ("500ms", "2s", "1m") within bounds. 0: found, or missing and *ret
+ * unchanged; -EINVAL with a sentence in why. */
+int pb_probe_duration(const char *settings, const char *name, uint64_t least_ns, uint64_t most_ns,
+                      uint64_t *ret, char *why, size_t why_size);
+
+/* The same for a size in bytes ("64KB"). */
 int pb_probe_size(const char *settings, const char *name, uint64_t least, uint64_t most, uint64_t *ret,
                   char *why, size_t why_size);
 

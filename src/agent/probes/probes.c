@@ -245,8 +245,8 @@ static const char *find_value(const char *settings, const char *name, size_t *re
     return found;
 }
 
-static int read_duration(const char *settings, const char *name, uint64_t least_ns, uint64_t most_ns,
-                         uint64_t *ret, char *why, size_t why_size)
+int pb_probe_duration(const char *settings, const char *name, uint64_t least_ns, uint64_t most_ns,
+                      uint64_t *ret, char *why, size_t why_size)
 {
     size_t n = 0;
     const char *value = find_value(settings, name, &n);
@@ -291,7 +291,7 @@ int pb_probe_start_rows(struct pb_arena *arena, const struct pb_table_spec *spec
 
     int r = pb_probe_check(settings, "interval", why, why_size);
     if (r == 0)
-        r = read_duration(settings, "interval", least_ns, 3600 * PB_NS_PER_S, &interval, why, why_size);
+        r = pb_probe_duration(settings, "interval", least_ns, 3600 * PB_NS_PER_S, &interval, why, why_size);
     if (r < 0)
         return r;
     r = pb_table_new(arena, spec, ret_table);
