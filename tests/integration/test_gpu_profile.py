@@ -33,8 +33,8 @@ while True:  # lines of a file are run, in this thread
     time.sleep(0.01)
 """
 ON, OFF = 7, 0
-FILL = ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int, "
-        "at::native::FillFunctor<float>, std::array<char*, 1ul>)")
+FILL = ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"
+        "(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)")
 
 
 @pytest.fixture(scope="module", name="folder")
