@@ -30,12 +30,11 @@ export function Ended({ targets }: { targets: Target[] | undefined }) {
     return null;
   }
   const [left] = targets.filter((t) => t.pid === pid).sort((a, b) => (a.id < b.id ? 1 : -1));
+  const title = left || seen.has(pid) ? `Process ${pid} has ended.` : `No Python process ${pid} of yours runs here.`;
   return (
     <div class="note odd" role="status">
       <span>
-        <b>
-          {left || seen.has(pid) ? `Process ${pid} has ended.` : `No Python process ${pid} of yours runs ` + `here.`}
-        </b>{" "}
+        <b>{title}</b>{" "}
         {left ? (
           <>
             What it left, to its last second:{" "}
@@ -56,15 +55,19 @@ export function Ended({ targets }: { targets: Target[] | undefined }) {
 
 export function NeedTarget({ what }: { what: string }) {
   const { view } = useRoute(),
+    chosen = useChosen(),
     { data } = useLive<Target[]>("/api/v1/targets", 2000);
   if (!data) return <Loading what="Looking for processes." />;
+  const of = data.filter((t) => !chosen?.all || t.command.includes(chosen.target));
   return (
     <div class="body">
       <div class="verdict">
         <span class="mark none" />
         <div>
           <h1>{what}</h1>
-          <p>Choose a process: here, in the header, or with the key t.</p>
+          <p>
+            {chosen?.all ? "Choose one of its processes." : "Choose a process: here, in the header, or with the key t."}
+          </p>
         </div>
       </div>
       <table>
@@ -77,7 +80,7 @@ export function NeedTarget({ what }: { what: string }) {
           </tr>
         </thead>
         <tbody>
-          {data.map((t) => {
+          {of.map((t) => {
             const ended = t.state === "dead" || t.state === "archived",
               to = href(view, { target: ended ? t.id : String(t.pid), all: null });
             return (

@@ -27,5 +27,3 @@ export function flame_of_steps(x: number[], times: number[]) {
     if (first >= 0 && last >= first) flame_of(times[Math.max(0, first - 1)], times[last]);
   };
 }
-
-export const COLOURS = ["--sq-3", "--sp-data", "--sp-fwd", "--st-gil", "--sp-opt", "--st-io", "--sq-5", "--sp-bwd"];

@@ -9,6 +9,7 @@ import { Plot } from "../plot";
 import { flame_of, Legend } from "../plot-parts";
 import { href, useRange } from "../route";
 import { Foot, Loading, Trouble, why } from "../ui";
+import { MemoryOfJob } from "./memory-job";
 import { NoRows } from "./record";
 
 interface Memory {
@@ -343,7 +344,8 @@ export default function MemoryView() {
     one = chosen && !chosen.all,
     range = useRange(about?.dead, "memory_allocations");
   const now = useLive<Memory[]>(one ? `/api/v1/targets/${id}/memory` : null, 2000);
-  if (!about || !chosen || chosen.all) return <NeedTarget what="Memory: what a process takes, and whether it grows." />;
+  if (chosen?.all) return <MemoryOfJob chosen={chosen} />;
+  if (!about || !chosen) return <NeedTarget what="Memory: what a process takes, and whether it grows." />;
   const m = now.data?.[0],
     most = Math.max(1, ...(m?.mappings ?? []).map((p) => p.rss_bytes));
   const facts: [string, string][] = m

@@ -6,7 +6,8 @@ import { count, some } from "../format";
 import { Grid, is_numeric, type Table } from "../grid";
 import { useLive } from "../live";
 import { Plot } from "../plot";
-import { COLOURS, flame_of } from "../plot-parts";
+import { COLOURS } from "../colours";
+import { flame_of } from "../plot-parts";
 import { put, useChosen, useRoute } from "../route";
 import { copy, Copy, Foot, Loading, Seg } from "../ui";
 

@@ -4,9 +4,11 @@ import { count } from "../format";
 import { useLive } from "../live";
 import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
-import { COLOURS, flame_of_steps } from "../plot-parts";
+import { COLOURS } from "../colours";
+import { flame_of_steps } from "../plot-parts";
 import { href, range_text, useRange } from "../route";
 import { Blank, Command, Foot, Loading, Trouble } from "../ui";
+import { TrainingOfJob } from "./training-job";
 
 const logs_sql = (within: string) => `SELECT * FROM training_logs${within} ORDER BY timestamp DESC LIMIT 2000`;
 const alerts_sql = (within: string) =>
@@ -24,6 +26,7 @@ export default function Training() {
     ALERTS = alerts_sql(useRange(about?.dead, "python.alerts").where),
     logs = useLive<Row[]>(path, 2000, LOGS),
     alerts = useLive<Row[]>(path, 3000, ALERTS);
+  if (chosen?.all) return <TrainingOfJob chosen={chosen} />;
   if (!about || !one) return <NeedTarget what="Training: what a job tracks and logs, step by step." />;
   const rows = [...(logs.data ?? [])].reverse(),
     x = rows.map((r, i) => number(r.step) ?? i),
