@@ -6,6 +6,7 @@
  * code of the program, once per model and again when an unknown module appears. Texts and places are made
  * once and kept, so that replicas that come and go with each step (DataParallel) take no memory. Everything
  * is in one mapping of a fixed size; when that is full, calls have no rows. */
+#include "agent/core/notes.h"
 #include "agent/module/module.h"
 #include "agent/probes/torch/torch.h"
 #include "agent/python/imported.h"
@@ -25,7 +26,8 @@
 #define MOST_SHAPES 6 /* of a module: if each batch has another shape, they are left out */
 #define MOST_DEEP   40
 #define CLASSES     8
-#define GONE        UINT32_MAX /* a slot of the index whose module has ended */
+#define GONE        UINT32_MAX        /* a slot of the index whose module has ended */
+#define COMPILED    "OptimizedModule" /* what torch.compile puts around a module */
 #define FIELD       '\x1f'
 
 struct known_module {
@@ -345,7 +347,8 @@ static uint32_t make_name(const struct pb_python *py, pb_pyobject *module, const
     char text[PATH_BYTES + 256], kind[128];
 
     class_name(py, module, kind, sizeof(kind));
-    int n = snprintf(text, sizeof(text), "%s%c%s%c%s", path[0] ? path : kind, FIELD, kind, FIELD, model);
+    const char *name = path[0] ? path : strcmp(kind, COMPILED) == 0 && model[0] ? model : kind;
+    int n = snprintf(text, sizeof(text), "%s%c%s%c%s", name, FIELD, kind, FIELD, model);
     return n > 0 && (size_t)n < sizeof(text) ? intern(text, (size_t)n) : 0;
 }
 
@@ -369,6 +372,24 @@ static pb_pyobject *list_children(const struct pb_python *py, pb_pyobject *modul
     return pairs;
 }
 
+/* Says of a module that torch.compile compiles, around it or in place, that its parts may be missing. */
+static void note_compiled(const struct pb_python *py, pb_pyobject *module, const char *name)
+{
+    char kind[128];
+    pb_pyobject *in_place = pb_own_field(py, module, "_compiled_call_impl");
+
+    class_name(py, module, kind, sizeof(kind));
+    if (strcmp(kind, COMPILED) == 0 || (in_place && in_place != py->none))
+        pb_note_log(
+            "torch",
+            "%.200s is compiled by torch.compile: of the modules inside it, only those are seen that its "
+            "graphs leave out",
+            name);
+    if (in_place)
+        py->decref(in_place);
+    py->err_clear();
+}
+
 /* Gives names to all modules under this one. `path` is its own, and unchanged on return. What is within a
  * wrapper has the path of the wrapper; wrapped: the name of the child that this one is around, NULL: it
  * may be a wrapper. */
@@ -379,6 +400,7 @@ static void walk(const struct pb_python *py, pb_pyobject *module, char *path, co
     size_t length = strlen(path);
     const char *then = NULL;
 
+    note_compiled(py, module, path[0] ? path : model);
     if (!wrapped)
         wrapped = pb_torch_wrapped(py, module, &then);
 
