@@ -209,8 +209,8 @@ def test_what_a_checkpoint_computes_again_is_backward(job, how):
 
 def test_a_closure_is_no_time_of_the_optimizer(job):
     said, of = run(job, "closes")
-    found = query(job, f"SELECT median(duration_ms) AS took, median(self_ms) AS own FROM python.torch_trace WHERE stage "
-                       f"= 'optimizer' AND {of} AND step > 0")[0]
+    found = query(job, f"SELECT median(duration_ms) AS took, median(self_ms) AS own FROM python.torch_trace WHERE "
+                       f"stage = 'optimizer' AND {of} AND step > 0")[0]
     most = said["optimizer"] + 10  # medians, since each step may be delayed; the closure sleeps for 20 ms
     assert found["took"] < most and found["own"] < most, (found, said)
     assert query(job, f"SELECT median(optimizer_ms) AS ms FROM python.torch_step WHERE {of}")[0]["ms"] < most
