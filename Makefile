@@ -2,7 +2,7 @@
 # `make help` lists them.
 PRESET := $(if $(ZIG),zig,release)
 
-.PHONY: all demo docs test check faults soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel wheel-musl dist dist-arm64 clean help
+.PHONY: all demo docs test check faults soak check-arm64 soak-arm64 harm-arm64 bench tables lint wheel wheel-musl dist packages release dist-arm64 clean help
 
 all: ## build build/release/bin/probing (ZIG=1: with zig cc for glibc 2.17, in build/zig)
 	@scripts/build.sh $(PRESET) all
@@ -67,6 +67,13 @@ wheel-musl: ## the wheel for musl (Alpine), with DuckDB and the libraries of GCC
 dist: ## dist/probing-*.tar.gz, which unpacks and runs
 	@scripts/build.sh zig all
 	@scripts/dist.sh
+
+packages: ## dist/probing*.deb and .rpm, with the service, the manual page, completions and units for systemd
+	@scripts/setup.sh wheel
+	@scripts/packages.sh
+
+release: ## all of these for VERSION=0.2.0, with a list of hashes (signed by PROBING_SIGN_KEY) and of what is in them (SPDX)
+	@scripts/release.sh "$(VERSION)"
 
 dist-arm64: ## the wheel and the archive for aarch64, installed and used in the emulated machine
 	@scripts/setup.sh test

@@ -49,6 +49,12 @@ if(${PROBING_DUCKDB_DIR}/duckdb.h IN_LIST duckdb_there)
             COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib/probing
             COMMAND ${CMAKE_COMMAND} -E create_symlink ${duckdb_library} ${CMAKE_BINARY_DIR}/lib/probing/libduckdb.so)
         install(FILES ${duckdb_library} DESTINATION lib/probing)
+        if(NOT CMAKE_CROSSCOMPILING)
+            # A sixth of the library is a table of symbols for debuggers.
+            install(CODE "if(CMAKE_INSTALL_DO_STRIP)
+                execute_process(COMMAND ${CMAKE_STRIP} \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/probing/libduckdb.so COMMAND_ERROR_IS_FATAL ANY)
+            endif()")
+        endif()
         if(NOT PROBING_HAS_GLIBC)
             foreach(library libstdc++.so.6 libgcc_s.so.1)
                 add_custom_command(TARGET probing-sql POST_BUILD COMMAND ${CMAKE_COMMAND} -E create_symlink

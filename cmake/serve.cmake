@@ -19,7 +19,7 @@ if(microhttpd_there AND NOT CMAKE_CROSSCOMPILING)
         # library itself needs a newer libc than this program does. A wheel must not need system libraries.
         find_library(microhttpd_library microhttpd PATHS /usr/lib/${PROBING_ARCH}-linux-gnu /usr/lib64 REQUIRED)
         file(COPY ${microhttpd_there} DESTINATION ${CMAKE_BINARY_DIR}/system)
-        set_target_properties(probing-serve PROPERTIES EXCLUDE_FROM_ALL TRUE)
+        set_target_properties(probing-serve PROPERTIES EXCLUDE_FROM_ALL TRUE SKIP_BUILD_RPATH TRUE)
         target_include_directories(probing-serve SYSTEM PRIVATE ${CMAKE_BINARY_DIR}/system)
         target_link_options(probing-serve PRIVATE -Wl,--allow-shlib-undefined)
         target_link_libraries(probing-serve PRIVATE pb_serve pb_control ${microhttpd_library} -pthread)

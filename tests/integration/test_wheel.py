@@ -93,6 +93,24 @@ def test_runs_with_sql_without_the_build_tree(kind, unpacked, top):
 
 
 @pytest.mark.timeout(400)
+def test_the_small_archive_does_all_but_sql(archive, tmp_path):
+    small = archive.with_name(archive.name.replace(".tar.gz", "-small.tar.gz"))
+    assert small.stat().st_size <= 2_000_000
+    with tarfile.open(small) as packed:
+        packed.extractall(tmp_path)
+    program = next(tmp_path.glob("probing-*/bin/probing"))
+    with subprocess.Popen([sys.executable, "-c", SLEEP], stdout=subprocess.PIPE) as target:
+        try:
+            target.stdout.readline()
+            assert "<module>" in run(program, "-t", target.pid, "backtrace")
+            assert run(program, "-t", target.pid, "eval", "print(answer)") == "42\n"
+        finally:
+            target.kill()
+    done = subprocess.run([program, "query", "SELECT 1"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "probing-sql" in done.stderr, done.stderr
+
+
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("kind", ["wheel", "archive"])
 def test_runs_with_sql_on_an_old_system(kind, root, unpacked):
