@@ -55,7 +55,7 @@ pack_rpm() {
     rpmbuild -bb --quiet --target "$machine" --define "_topdir $tmp/rpm" --define "_rpmdir $tmp" \
         --define "_rpmfilename probing-$version-1.$machine.rpm" --define "version_ $version" --define "root_ $root" \
         --define "clamp_mtime_to_source_date_epoch 1" --define "use_source_date_epoch_as_buildtime 1" \
-        --define "_buildhost localhost" --define "_binary_payload w9.xzdio" scripts/packages/probing.spec
+        --define "_buildhost localhost" --define "_binary_payload w6.xzdio" scripts/packages/probing.spec
 }
 
 mkdir -p dist

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import zipfile
 
+import interpreters
 import pytest
 import roots
 
@@ -88,6 +89,28 @@ def test_runs_with_sql_without_the_build_tree(kind, unpacked, top):
             assert without_the_build_tree(top, program, "-t", target.pid, "eval", "print(answer)") == "42\n"
             assert without_the_build_tree(top, program, "-t", target.pid, "query", "--format", "csv",
                                           SQL).split() == ["there,x", "true,42"]
+        finally:
+            target.kill()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(os.environ.get("PROBING_SOAK") != "1", reason="installs into every interpreter (make soak)")
+@pytest.mark.parametrize("python", interpreters.INTERPRETERS, ids=interpreters.interpreter_id)
+def test_pip_installs_it_and_the_program_starts_with_it(python, wheel, tmp_path):
+    run(python, "-m", "venv", tmp_path / "venv")
+    program = tmp_path / "venv/bin/python"
+    pip = tuple(map(int, re.findall(r"\d+", run(program, "-m", "pip", "--version"))[:2]))
+    if pip < (20, 3):  # it does not know manylinux_2_26; the newest for Python 3.6 does
+        run(program, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--upgrade", "pip")
+    run(program, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", wheel)
+    with subprocess.Popen([program, "-c", SLEEP], stdout=subprocess.PIPE, env={**os.environ, "PROBING": "1"}) as target:
+        try:
+            target.stdout.readline()
+            probing = tmp_path / "venv/bin/probing"
+            assert run(probing, "-t", target.pid, "eval", "import probing; print(answer, probing.is_enabled())"
+                       ) == "42 True\n"
+            assert run(probing, "-t", target.pid, "query", "--format", "csv", SQL).split() == ["there,x", "true,42"]
         finally:
             target.kill()
 
