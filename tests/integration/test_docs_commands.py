@@ -22,6 +22,7 @@ NOT_RUN = {
     "probing core": "there is no core file (test_core.py makes some)",
     "PROBING=": "the package is not installed in this Python (test_starting.py installs it)",
     "PROBING_TORCH_PROFILING=": "the same",
+    "gpu profile": "there is no GPU (test_gpu_profile.py has a stand-in)",
     "topics=": "it never ends (test_events.py follows topics)",
     "systemctl": "it is no command of ours",
     "pip install": "the same",
