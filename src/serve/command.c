@@ -347,7 +347,7 @@ static void send_files(struct command *c)
         closedir(dir);
 }
 
-/* All commands: which of them change something is not known here. */
+/* Audits every command, since this code does not know which of them change a process. */
 static uint64_t begin_audit(struct command *c)
 {
     _cleanup_free_ char *line = NULL;

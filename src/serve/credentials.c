@@ -73,8 +73,8 @@ struct becoming {
     gid_t gid;
 };
 
-/* Leaves root's controlling terminal, into which a user could type with TIOCSTI. A command with its own
- * session keeps it: its terminal is one that the service opened. */
+/* Leaves root's controlling terminal, into which the user could type with TIOCSTI. A command with a session
+ * of its own stays in it: the service opened that terminal. */
 static int leave_session(const struct becoming *b)
 {
     (void)b;

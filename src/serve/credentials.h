@@ -30,11 +30,12 @@ bool pb_credentials_of_peer(int socket, struct pb_credentials *ret);
 char *const *pb_credentials_command(const struct pb_credentials *credentials, char *const *argv,
                                     char *words[PB_CREDENTIALS_WORDS], struct pb_credentials_text *text);
 
-/* Whether a user may take one more of `places`, of which `taken` are in use, `own` of them by this user. The
- * service's own user may take all. Others leave it a quarter, and each leaves as many free as it has. */
+/* Whether a user may take one more of `places`: `taken` are in use, `own` of these by this user. The
+ * service's user may take all. Other users must leave it a quarter, and each must leave free as many as it
+ * holds. */
 bool pb_credentials_may_take(uid_t uid, unsigned places, unsigned taken, unsigned own);
 
-/* `probing-serve --as UID GID COMMAND ...`: becomes the command; the exit status where it cannot. */
+/* `probing-serve --as UID GID COMMAND ...`: becomes the command. Returns only on failure, the exit status. */
 int pb_credentials_become(int argc, char **argv);
 
 /* Gives a folder or file of the service's to that user. */

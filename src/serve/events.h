@@ -1,9 +1,9 @@
-/* events: one stream of events (SSE) for all who look at the same things.
+/* events: one stream of events (SSE) for all clients that follow the same topics.
  *
- * A topic is a route whose answer is asked for again and again: by one command for all subscribers, as
- * long as there are any. Its answers are events: each is written once, kept for a while, and shared by all
- * who send it. A subscriber is a place in that row of events, so a slow one costs nothing and
- * misses events that were dropped. One thread runs the commands of all topics. */
+ * A topic is a route whose command runs again and again, once for all subscribers, as long as there are any.
+ * Its answers are events: each is written once, stored for a while, and shared by all connections that send
+ * it. A subscriber is an index into the list of events, so a slow one costs nothing and misses events that
+ * were dropped. One thread runs the commands of all topics. */
 #pragma once
 
 #include "serve/credentials.h"

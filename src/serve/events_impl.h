@@ -1,5 +1,5 @@
-/* events_impl: what the two sides of events.h share: topics.c runs commands and makes events of what they
- * print, events.c hands events to those who follow. */
+/* events_impl: shared by topics.c, which runs commands and turns their output into events, and events.c,
+ * which sends events to subscribers. */
 #pragma once
 
 #include "serve/events.h"
@@ -10,7 +10,7 @@
 
 enum {
     PB_TOPICS = 32,       /* at once */
-    PB_TOPICS_OTHERS = 8, /* of them, of one other user */
+    PB_TOPICS_OTHERS = 8, /* of these for one other user */
     PB_TOPIC_EVENTS = 16  /* events of a topic */
 };
 
@@ -29,16 +29,16 @@ struct pb_topic_event {
 struct pb_topic {
     struct pb_topic *next;
     const struct pb_route *route;
-    char name[96], id[64]; /* id: the process, "" where it is about none */
+    char name[96], id[64]; /* id: the process; "" for none */
     struct pb_credentials credentials;
     struct pb_topic_event *events[PB_TOPIC_EVENTS];
     size_t nevents;
     unsigned subscribers;
-    uint64_t idle_since; /* when the last one left */
-    /* Of the thread alone: */
+    uint64_t idle_since; /* when the last subscriber left */
+    /* Used by the thread only: */
     struct pb_serve_job *job;
     uint64_t due;
-    char *document; /* what has come of an answer */
+    char *document; /* the part of an answer that has arrived */
     size_t length;
     char begin[2]; /* the first bytes of the current line, also of an answer that is too long to store */
     size_t nbegin;

@@ -113,7 +113,7 @@ static bool has_token_argument(const struct pb_gate *gate, const struct pb_reque
     return k->token_argument && same_token(gate->token, k->token_argument, strlen(k->token_argument));
 }
 
-/* A token that no browser adds by itself. */
+/* A token that a browser does not send by itself, as it does a cookie. */
 static bool has_own_token(const struct pb_gate *gate, const struct pb_request_headers *k)
 {
     const char *a = k->authorization;

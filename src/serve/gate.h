@@ -37,9 +37,9 @@ struct pb_request_headers {
 unsigned pb_gate_check(const struct pb_gate *gate, const struct pb_request_headers *headers,
                        const char **ret_why);
 
-/* Whether a request that was let in is a person's who followed the link with the token: a browser gets a
- * cookie then, and the same address without the token. go tool pprof, which keeps no cookies, gets what it
- * asked for. */
+/* Whether an admitted request is a browser that followed the link with the token. It then gets a cookie, and
+ * a redirect to the same address without the token. go tool pprof stores no cookies, so it gets its
+ * answer. */
 bool pb_gate_is_login(const struct pb_gate *gate, const struct pb_request_headers *headers);
 
 /* The name of the cookie for a service that the browser knows as host: browsers send the cookies of a host

@@ -45,8 +45,8 @@ static void watch(struct pb_serve_job *job, int fd)
     epoll_ctl(job->jobs->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* Closing alone does not end events: between fork and exec a child has copies of all descriptors, and an
- * event of such a copy would name a job that is freed. */
+/* Removes the descriptor from epoll before closing it: between fork and exec a child has a copy, whose events
+ * would still arrive, with the address of a freed job. */
 static void close_watched(struct pb_serve_job *job, int *fd)
 {
     if (*fd < 0)
@@ -459,7 +459,7 @@ int pb_serve_job_start(struct pb_serve_jobs *jobs, const struct pb_serve_job_pla
     pthread_mutex_lock(&jobs->lock);
     bool busy = jobs->ending || jobs->queued == QUEUE || has_enough(jobs, plan->credentials.uid);
     int r = busy ? -EBUSY : make_folder(job, plan);
-    /* Queued jobs were considered when a place came free: they wait for places that this one cannot take. */
+    /* No queued job is overtaken: each was tried when a running job ended, and did not fit. */
     if (r == 0 && !has_room(jobs, plan->query, plan->credentials.uid) && plan->dialog) {
         r = -EBUSY;
     } else if (r == 0 && !has_room(jobs, plan->query, plan->credentials.uid)) {

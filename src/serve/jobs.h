@@ -46,8 +46,8 @@ struct pb_serve_job_plan {
     void *arg;
 };
 
-/* folder: has the folders of jobs that write files. most: jobs at once; queries: how many of them may be
- * queries. Other users have a share of these. */
+/* folder: where jobs that write files get a folder each. most: running jobs; queries: how many of them may be
+ * queries. Another user than the service's gets a share of both. */
 int pb_serve_jobs_new(const char *folder, unsigned most, unsigned queries, struct pb_serve_jobs **ret,
                       struct pb_err *err);
 /* Ends all jobs and waits for that; suspended readers are resumed. No job starts any more. */
@@ -76,7 +76,7 @@ void pb_serve_job_close_input(struct pb_serve_job *job);
 void pb_serve_job_resize(struct pb_serve_job *job, const struct winsize *size);
 void pb_serve_job_signal(struct pb_serve_job *job, int signal);
 
-/* Of a job that is over: */
+/* The result of a finished job. */
 struct pb_serve_job_result {
     bool over;
     bool late;          /* it was ended at its deadline */

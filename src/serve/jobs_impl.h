@@ -54,9 +54,9 @@ struct pb_serve_job {
     char errors[PB_JOB_ERRORS_MAX];
 };
 
-/* Starts the child; the lock is held. What it opened is the job's, also where it fails. */
+/* Starts the child; the caller holds the lock. The job owns what this opened, also after a failure. */
 int pb_serve_job_spawn(struct pb_serve_job *job, const struct pb_serve_job_plan *plan);
 
-/* Of a job that is queued: a plan's texts are the caller's. -ENOMEM. */
+/* Copies the texts of the plan, which belong to the caller, for a job that is queued. -ENOMEM. */
 int pb_serve_job_copy_plan(struct pb_serve_job *job, const struct pb_serve_job_plan *plan);
 void pb_serve_job_free_plan(struct pb_serve_job *job);

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Percent-encodes all but unreserved characters and those in kept. */
-static void put_escaped(FILE *out, const char *text, const char *kept)
+/* Percent-encodes all characters but the unreserved ones and those in `allowed`. */
+static void put_escaped(FILE *out, const char *text, const char *allowed)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
 
     for (; *text; text++)
-        if (strchr(plain, *text) || strchr(kept, *text))
+        if (strchr(plain, *text) || strchr(allowed, *text))
             putc(*text, out);
         else
             fprintf(out, "%%%02X", (unsigned char)*text);

@@ -140,7 +140,7 @@ static void end(struct pb_lookout *l)
     pb_serve_job_release(l->job);
     l->job = NULL;
     l->length = 0;
-    /* A word that is wrong will be wrong again. */
+    /* A usage error would repeat: do not retry. */
     l->due = result.status == PB_EXIT_USAGE ? UINT64_MAX : pb_now_ns() + RETRY_MS * PB_NS_PER_MS;
     pthread_mutex_lock(&lock);
     nstanding = 0;

@@ -1,5 +1,5 @@
-/* lookout: the service looks by itself for what is wrong with the jobs of this machine (serve --diagnose):
- * one command, `probing diagnose --every`, in a child, which says what is new and what is over. */
+/* lookout: diagnoses the jobs of this machine all the time (serve --diagnose). One child runs
+ * `probing diagnose --every`, which prints each new finding and each one that is over. */
 #pragma once
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* probing-serve: everything that is known of a node's processes at one address. `probing serve` starts it.
+/* probing-serve: answers HTTP requests about the processes of a node. `probing serve` starts it.
  *
  * probing-serve [OPTIONS] [ADDRESS] (options.h)
- * probing-serve --as UID GID COMMAND ... (by itself, for another user: credentials.h) */
+ * probing-serve --as UID GID COMMAND ... (it starts itself so, for another user: credentials.h) */
 #include "ask/tool_settings.h"
 #include "base/children.h"
 #include "base/cleanup.h"

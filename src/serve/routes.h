@@ -53,12 +53,12 @@ enum pb_route_flags {
 typedef void pb_convert(const char *printed, size_t length, const char *form, void (*more)(FILE *to),
                         FILE *out);
 
-/* A topic of /api/v1/events: the route's answer, again and again. */
+/* A topic of /api/v1/events: the route's answer, repeated. */
 struct pb_topic_spec {
     const char *name;  /* NULL: the route is no topic */
-    const char *more;  /* an option with which the command goes on by itself; NULL: none */
+    const char *more;  /* an option that makes the command repeat its answer; NULL: none */
     const char *form;  /* NULL: the route's first */
-    unsigned every_ms; /* the command runs again so long after its end */
+    unsigned every_ms; /* pause before the command runs again */
 };
 
 /* A tool of an assistant: the route's command with the route's arguments, one for {id} (target), and one for
@@ -145,14 +145,14 @@ struct pb_offer {
     bool others;        /* the request is of another user than the service's */
     bool page;          /* the page was built */
 };
-/* The form of that name; name NULL: the first. NULL: there is none. */
+/* Finds a form by its name; NULL: the first. Returns NULL if there is none. */
 const struct pb_form *pb_route_form(const struct pb_route *r, const char *name);
 bool pb_route_is_offered(const struct pb_offer *o, const struct pb_route *r);
 
 #define PB_ROUTE_VARIABLE 128
 
-/* The route of a path, with what stands in place of {id} or {file}. NULL: none; *ret_allowed then has the
- * methods of that path, "" where there is no such path. */
+/* Finds the route of a path, and the text in place of {id} or {file}. NULL: none; then *ret_allowed has the
+ * methods that the path allows, "" for an unknown path. */
 const struct pb_route *pb_route_find(const char *method, const char *path, const struct pb_offer *o,
                                      char ret_variable[PB_ROUTE_VARIABLE], char ret_allowed[64]);
 

@@ -62,9 +62,9 @@ bool pb_page_is_built(void);
 int pb_home_take(struct pb_service *s, struct pb_err *err);
 void pb_home_set_address(const struct pb_service *s, const char *address);
 void pb_home_leave(const struct pb_service *s);
-/* Removes a folder that a command worked in, with the files in it. */
+/* Removes the folder of a command, with its files. */
 void pb_home_remove(const char *folder);
-/* The token of a file, or of the folder; made where there is none. */
+/* Reads the token from the file, else from the service's folder; generates it if neither has one. */
 int pb_home_token(const struct pb_service *s, const char *file, char ret[PB_GATE_TOKEN_SIZE],
                   struct pb_err *err);
 /* The text of a file with a certificate or a key, on the heap; NULL for none. */

@@ -222,7 +222,8 @@ static void take_failure(struct pb_events *ev, struct pb_topic *t, const struct 
     end_document(ev, t);
 }
 
-/* diagnose has other statuses for what it has found, and for a part that did not answer. */
+/* Whether the command answered: diagnose exits with other statuses if it found something, or if a process did
+ * not answer. */
 static bool has_answered(const struct pb_topic *t, const struct pb_serve_job_result *end)
 {
     return end->status == 0 || end->status == PB_EXIT_FOUND ||
