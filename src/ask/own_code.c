@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { LOOKS = 50, PAUSE_MS = 20, LIMIT_MS = 10000, LINES = 32 };
 #define WORTH_PERCENT 5 /* less of the steps than that needs no line */
@@ -36,7 +37,7 @@ struct code_question {
 struct tally {
     const struct pb_py_code *code[LINES];
     int line[LINES];
-    unsigned hits[LINES], n;
+    unsigned hits[LINES], storage[LINES], n;
 };
 
 static bool is_in_part(const struct pb_shown_thread *t, enum pb_own_part part)
@@ -50,8 +51,29 @@ static bool is_in_part(const struct pb_shown_thread *t, enum pb_own_part part)
     return found == (part == PB_OWN_DATA);
 }
 
+/* In a call for a file, and not for a socket or pipe; or where the kernel waits for a device. */
+static bool is_at_storage(const struct pb_shown_thread *t, pid_t pid)
+{
+    static const char *const syncs[] = {"fsync", "fdatasync", "sync_file_range", "msync", "syncfs"};
+    static const char *const moves[] = {"read", "write", "pread64", "pwrite64", "readv", "writev"};
+    const char *call = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+    char path[48], link[64];
+
+    if (t->native.state == 'D')
+        return true;
+    for (size_t i = 0; call && i < sizeof(syncs) / sizeof(syncs[0]); i++)
+        if (strcmp(call, syncs[i]) == 0)
+            return true;
+    for (size_t i = 0; call && i < sizeof(moves) / sizeof(moves[0]); i++)
+        if (strcmp(call, moves[i]) == 0) {
+            snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, (int)t->syscall_args[0]);
+            return readlink(path, link, sizeof(link)) > 0 && link[0] == '/' && strncmp(link, "/dev/", 5) != 0;
+        }
+    return false;
+}
+
 /* Frame 0 is the innermost. */
-static void count_line(struct tally *to, const struct pb_shown_thread *t)
+static void count_line(struct tally *to, const struct pb_shown_thread *t, pid_t pid)
 {
     const struct pb_shown_frame *own = pb_stacks_own_frame(t);
     unsigned k = 0;
@@ -68,6 +90,7 @@ static void count_line(struct tally *to, const struct pb_shown_thread *t)
         to->line[k] = own->line;
     }
     to->hits[k]++;
+    to->storage[k] += is_at_storage(t, pid);
 }
 
 static int look(struct pb_stacks *s, pid_t tid, enum pb_own_part part, struct tally *to,
@@ -87,11 +110,22 @@ static int look(struct pb_stacks *s, pid_t tid, enum pb_own_part part, struct ta
             ret->looks++;
             if (is_in_part(t, part)) {
                 ret->outside++;
-                count_line(to, t);
+                count_line(to, t, s->pid);
             }
         }
     }
     return r;
+}
+
+static void put_source(struct pb_stacks *s, struct pb_own_code *ret)
+{
+    struct pb_sources *sources = pb_sources_new(s);
+    int n = 0;
+    const char *line = sources ? pb_sources_line(sources, ret->file, ret->line, &n) : NULL;
+
+    if (line)
+        snprintf(ret->source, sizeof(ret->source), "%.*s", n, line);
+    pb_sources_free(sources);
 }
 
 static int find_line(const struct pb_ask *ask, const struct code_question *question, pid_t tid,
@@ -113,6 +147,8 @@ static int find_line(const struct pb_ask *ask, const struct code_question *quest
         snprintf(ret->file, sizeof(ret->file), "%s", tally.code[best]->file);
         ret->line = tally.line[best];
         ret->hits = tally.hits[best];
+        ret->storage = tally.storage[best];
+        put_source(&s, ret);
     }
     pb_stacks_done(&s);
     return r < 0 ? r : tally.n ? 0 : -ENODATA;

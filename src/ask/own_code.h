@@ -17,6 +17,8 @@ struct pb_own_code {
     unsigned looks;   /* at the thread */
     unsigned outside; /* of these, in that part of the step */
     unsigned hits;    /* of these, at the line */
+    unsigned storage; /* of these, in a call that reads, writes or syncs a file, or in the kernel's state D */
+    char source[128]; /* the line as it is written; "": it cannot be read */
 };
 
 /* Takes a second. -ENODATA: the process makes no steps, or they spend nearly no time in that part. */

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-    RULES_MS = 4000,
+    RULES_MS = 15000, /* normally some hundredths of that, but the machine may have no CPU for it */
     PATIENCE_MS = PB_DIAG_PATIENCE_S * 1000,
     PATIENT_MIN_MS = 500,
 };
@@ -56,7 +56,8 @@ static unsigned left_to_wait(const struct pb_diag_job *job)
         if (e->kind == PB_END_DEAD && job->processes[e->process].state == 'X')
             return PATIENCE_MS;
         const struct pb_diag_thread *own = e->thread == PB_NOBODY ? NULL : &job->threads[e->thread];
-        bool in_loop = e->kind == PB_END_BLOCKED && own && own->in_event_loop && !own->moved;
+        bool in_loop =
+            e->kind == PB_END_BLOCKED && own && (own->in_event_loop || own->cut_off) && !own->moved;
         if ((e->kind != PB_END_RUNS && e->kind != PB_END_BLOCKED && e->kind != PB_END_TOGETHER) || e->moved ||
             (!e->nblocked && !in_loop))
             continue;

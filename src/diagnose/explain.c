@@ -54,6 +54,7 @@ const struct pb_diag_explains pb_diag_table[] = {
     {"nan", "diverged", PB_DIAG_JOB},
     {"nan", "slow_rank", PB_DIAG_JOB}, /* nobody asks for the speed of a training that is lost */
     {"slow_rank", "slow_job", PB_DIAG_JOB},
+    {"leak", "slow_rank", PB_DIAG_SAME_RANK}, /* what grows takes longer to walk, and to page in */
 };
 const size_t pb_diag_ntable = sizeof(pb_diag_table) / sizeof(pb_diag_table[0]);
 

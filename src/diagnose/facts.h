@@ -42,6 +42,8 @@ struct pb_diag_thread {
     bool leaving;                /* it is on its way out of the program */
     bool finalizing;             /* the interpreter ends: no script is below what it runs */
     bool in_event_loop;          /* its own code is called by an event loop, which stands still meanwhile */
+    bool cut_off;                /* its event loop waits, and nothing is left that could wake it */
+    struct pb_diag_place task;   /* then: a task that it leaves waiting */
     const struct pb_shown_thread *shown;
 };
 

@@ -14,6 +14,7 @@
 #include "base/procfs.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "diagnose/cut_off.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -373,6 +374,7 @@ static void fill_thread(const struct pb_stacks *s, size_t i, const struct before
     find_places(t, ret);
     find_signs(t, ret);
     ret->finalizing = ret->main && t->python && !t->truncated && has_left_script(t);
+    ret->cut_off = pb_diag_is_cut_off(s, t, &ret->task);
     ret->peer = -1;
     find_collective(t, port, ret);
     read_ran(s->pid, ret->tid, &ran, &slices);
@@ -461,7 +463,7 @@ static int read_sources(const struct pb_ask *ask, void *arg, struct pb_room *roo
     (void)ask;
     struct pb_diag_job *job = arg;
     char(*lines)[sizeof(job->threads->own.source)] =
-        pb_room_alloc(room, (job->nthreads + 1) * sizeof(*lines));
+        pb_room_alloc(room, (2 * job->nthreads + 1) * sizeof(*lines));
 
     if (!lines)
         return pb_fail(err, -ENOSPC, "too many threads");
@@ -470,7 +472,9 @@ static int read_sources(const struct pb_ask *ask, void *arg, struct pb_room *roo
         for (size_t k = 0; sources && k < job->nthreads; k++)
             if (job->processes[job->threads[k].process].pid == job->answers[i].stacks->pid) {
                 read_place(sources, &job->threads[k].own);
-                snprintf(lines[k], sizeof(lines[k]), "%s", job->threads[k].own.source);
+                read_place(sources, &job->threads[k].task);
+                snprintf(lines[2 * k], sizeof(lines[0]), "%s", job->threads[k].own.source);
+                snprintf(lines[2 * k + 1], sizeof(lines[0]), "%s", job->threads[k].task.source);
             }
         pb_sources_free(sources);
     }
@@ -487,8 +491,10 @@ static void add_sources(const struct pb_ask *ask, struct pb_diag_job *job)
     limited.limit_ms = SOURCES_MS;
     if (pb_task_run(&limited, &task, &ignored) == 0) {
         const char(*lines)[sizeof(job->threads->own.source)] = pb_task_answer_of(&task);
-        for (size_t i = 0; lines && i < job->nthreads; i++)
-            memcpy(job->threads[i].own.source, lines[i], sizeof(lines[i]));
+        for (size_t i = 0; lines && i < job->nthreads; i++) {
+            memcpy(job->threads[i].own.source, lines[2 * i], sizeof(lines[0]));
+            memcpy(job->threads[i].task.source, lines[2 * i + 1], sizeof(lines[0]));
+        }
     }
     pb_room_free(task.room);
 }

@@ -5,6 +5,7 @@
 #include "ask/targets.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -62,6 +63,16 @@ static void prefer_recorded(struct pb_diag_findings *findings, size_t first)
     findings->n = n;
 }
 
+/* "38% of every step is spent waiting for rank 1, " and then why. */
+static void set_cause(struct pb_diag_finding *f, const char *cause, const char *because)
+{
+    char *end = strstr(f->says, ", ");
+
+    snprintf(f->cause, sizeof(f->cause), "%s", cause);
+    if (end)
+        snprintf(end, sizeof(f->says) - (size_t)(end - f->says), ", %s.", because);
+}
+
 /* A rank that is slow in code of its own: which line, by some looks at it. */
 static void find_own_line(const struct pb_ask *ask, const struct pb_targets *targets,
                           struct pb_diag_finding *f)
@@ -79,6 +90,12 @@ static void find_own_line(const struct pb_ask *ask, const struct pb_targets *tar
         snprintf(f->place.file, sizeof(f->place.file), "%s", code.file);
         snprintf(f->place.function, sizeof(f->place.function), "%s", code.function);
         f->place.line = code.line;
+        snprintf(f->place.source, sizeof(f->place.source), "%s", code.source);
+        pb_text_clean(f->place.source);
+        if (code.storage * 2 >= code.hits)
+            set_cause(f, "storage", "which waits for its storage");
+        else if (strstr(code.source, "gc.collect("))
+            set_cause(f, "collector", "which collects garbage again and again");
         if (f->nevidence == PB_DIAG_EVIDENCE)
             continue;
         struct pb_diag_evidence *e = &f->evidence[f->nevidence++];

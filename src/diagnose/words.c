@@ -215,6 +215,12 @@ static const char *const end_columns[][2] = {
     {"circle", "INTEGER"},
     {"circle_processes", "INTEGER"},
     {"lone", "BOOLEAN"},
+    {"cut_off", "BOOLEAN"},
+    {"task_file", "VARCHAR"},
+    {"task_line", "INTEGER"},
+    {"task_function", "VARCHAR"},
+    {"task_source", "VARCHAR"},
+    {"task_place", "VARCHAR"},
     {"n", "INTEGER"},
 };
 #define END_COLUMNS (sizeof(end_columns) / sizeof(end_columns[0]))
@@ -361,6 +367,9 @@ static void put_ends(FILE *out, const struct pb_diag_job *job)
         whole(&c, (long long)e->ncircle, true);
         whole(&c, processes, true);
         truth(&c, !job->ranks);
+        const struct pb_diag_thread *t = e->thread == PB_NOBODY ? NULL : &job->threads[e->thread];
+        truth(&c, t && t->cut_off);
+        place(&c, t ? &t->task : NULL);
         whole(&c, (long long)i, true);
         putc(')', out);
     }
