@@ -2,7 +2,7 @@
 TRUTH = {"kind": "rank_gone", "cause": ["signal", "killed"], "function": ["check_shape", "main"],
          "not": ["oom", "deadlock"]}
 NAMES = {"check_shape": ["check_shape", "verify", "run_kernel"]}
-PROBE = "agent"
+PROBE = "catch"
 import os
 import kit
 

@@ -1,7 +1,7 @@
 """One rank reads at address zero in C."""
 TRUTH = {"kind": "rank_gone", "cause": ["signal", "killed"], "function": ["peek", "main"], "not": ["oom", "deadlock"]}
 NAMES = {"peek": ["peek", "read_header", "native_op"]}
-PROBE = "agent"
+PROBE = "catch"
 import ctypes
 import kit
 

@@ -37,8 +37,7 @@ static bool is_ending(const struct pb_diag_job *job)
 {
     for (size_t i = 0; i < job->nprocesses; i++) {
         const struct pb_diag_process *p = &job->processes[i];
-        if (p->parent == PB_NOBODY && !p->young &&
-            (p->result == -ESRCH || (p->n && job->threads[p->first].finalizing)))
+        if (p->parent == PB_NOBODY && ((!p->newborn && p->result == -ESRCH) || pb_diag_is_finalizing(job, p)))
             return true;
     }
     return false;

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-    LIMIT_MS = 1500,
+    LIMIT_MS = 5000, /* normally some ms, but the machine may have no CPU for it */
     ROOM = 16 << 20,
     RECENT_S = 600,  /* a job that ended earlier is shown only where it is named */
     TOGETHER_S = 60, /* ranks of one job start and end within that of each other */
@@ -270,10 +270,18 @@ static int add_ended(struct pb_diag_job *job, const struct pb_diag_process *p, b
     more[job->nended++] = (struct pb_diag_ended){.rank = p->rank,
                                                  .pid = p->pid,
                                                  .living = living,
+                                                 .unread = living && !p->n,
                                                  .signal = p->signal,
                                                  .status = p->status,
                                                  .ago = -1};
     return 0;
+}
+
+bool pb_diag_is_finalizing(const struct pb_diag_job *job, const struct pb_diag_process *p)
+{
+    if (p->newborn || p->parent != PB_NOBODY || p->state == 'Z' || p->state == 'X')
+        return false;
+    return p->n ? job->threads[p->first].finalizing : p->result == -ENOTSUP /* no interpreter there */;
 }
 
 int pb_diag_ended_complete(const struct pb_ask *ask, struct pb_diag_job *job)
@@ -286,7 +294,7 @@ int pb_diag_ended_complete(const struct pb_ask *ask, struct pb_diag_job *job)
 
     for (size_t i = 0; r == 0 && i < job->nprocesses; i++) {
         const struct pb_diag_process *p = &job->processes[i];
-        bool living = p->n && !p->young && job->threads[p->first].finalizing;
+        bool living = pb_diag_is_finalizing(job, p);
         if (p->parent != PB_NOBODY || (!living && p->state != 'Z' && p->state != 'X'))
             continue;
         any |= living;

@@ -60,6 +60,7 @@ struct pb_diag_process {
     int signal;      /* that ended it; 0: none, or unknown */
     int status;      /* its exit status; -1: unknown */
     bool young;      /* started less than some seconds ago */
+    bool newborn;    /* its interpreter may still start */
 };
 
 /* A step of a chain: thread `from` waits for thread `to`, or for a whole process that has none. */
@@ -100,6 +101,7 @@ struct pb_diag_ended {
     int rank;
     pid_t pid; /* 0: unknown */
     bool living;
+    bool unread; /* then: no interpreter was found in it, which alone proves no end */
     bool has_run;
     uint64_t start_time; /* of a run: for its tables */
     unsigned program;
@@ -138,6 +140,9 @@ struct pb_diag_job {
     struct pb_stacks_answer *answers; /* of the second look: what threads point into */
     size_t nanswers;
 };
+
+/* Whether the interpreter of a rank ends, or is gone already while C code still ends. */
+bool pb_diag_is_finalizing(const struct pb_diag_job *job, const struct pb_diag_process *p);
 
 /* Whether a variable of one of its frames is, or names, the object at that address. */
 bool pb_diag_has_object(const struct pb_diag_thread *t, uint64_t object);

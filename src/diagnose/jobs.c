@@ -26,6 +26,7 @@ enum {
     ONE_LIMIT_MS = 2000, /* for one process; normally less than a millisecond */
     ROOM = 32 << 20,
     YOUNG_S = 5,
+    NEWBORN_S = 2,
     MEMBERS_MAX = 4096, /* of one job */
 };
 
@@ -33,7 +34,7 @@ enum {
 struct seen_job {
     pid_t pid, ppid, tracer;
     char state;
-    bool python, young, used;
+    bool python, young, newborn, used;
     int rank, world, exit, session, port;
     uint64_t start_time;
     char key[160]; /* which job: "": its launcher told nothing */
@@ -116,7 +117,9 @@ static int read_one(const struct pb_ask *ask, void *arg, size_t i, struct pb_roo
     s.tracer = info.tracer;
     s.state = info.state;
     s.python = info.python;
-    s.young = uptime() - (double)info.start_time / (double)sysconf(_SC_CLK_TCK) < YOUNG_S;
+    double age = uptime() - (double)info.start_time / (double)sysconf(_SC_CLK_TCK);
+    s.young = age < YOUNG_S;
+    s.newborn = age < NEWBORN_S;
     s.start_time = info.start_time;
     read_stat(s.pid, &s);
     if (s.state == 'Z') {
@@ -266,6 +269,7 @@ static int add_process(struct pb_diag_job *job, const struct seen_job *s, int ra
                                   .state = s->state,
                                   .tracer = s->tracer,
                                   .young = s->young,
+                                  .newborn = s->newborn,
                                   .status = -1};
     snprintf(p->command, sizeof(p->command), "%s", s->command);
     if (s->state == 'Z' && s->exit >= 0) {

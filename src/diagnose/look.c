@@ -373,7 +373,7 @@ static void fill_thread(const struct pb_stacks *s, size_t i, const struct before
     snprintf(ret->call, sizeof(ret->call), "%s", call ? call : "");
     find_places(t, ret);
     find_signs(t, ret);
-    ret->finalizing = ret->main && t->python && !t->truncated && has_left_script(t);
+    ret->finalizing = ret->main && t->python && has_left_script(t) && (!t->truncated || !t->nframes);
     ret->cut_off = pb_diag_is_cut_off(s, t, &ret->task);
     ret->peer = -1;
     find_collective(t, port, ret);
@@ -412,6 +412,12 @@ static int fill_process(struct pb_diag_job *job, size_t index, const struct pb_s
                     p->state = t->state;
             }
     p->n = job->nthreads - p->first;
+    /* Where no thread has a Python state any more, the interpreter is gone, and C code ends. */
+    bool python = false;
+    for (size_t i = p->first; i < job->nthreads; i++)
+        python |= job->threads[i].python;
+    if (p->n && !python)
+        job->threads[p->first].finalizing = true;
     return 0;
 }
 

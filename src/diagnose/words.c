@@ -482,6 +482,7 @@ static const char *const ended_columns[][2] = {
     {"rank", "INTEGER"},
     {"living", "BOOLEAN"},
     {"has_run", "BOOLEAN"},
+    {"unread", "BOOLEAN"},
     {"signal", "INTEGER"},
     {"known_status", "INTEGER"},
     {"wrote", "DOUBLE"},
@@ -518,6 +519,7 @@ static void put_ended(FILE *out, const struct pb_diag_job *job)
         whole(&c, e->rank, e->rank >= 0);
         truth(&c, e->living);
         truth(&c, e->has_run);
+        truth(&c, e->unread);
         whole(&c, e->signal, e->signal > 0);
         whole(&c, e->status, e->status >= 0);
         number(&c, e->wrote, e->wrote > 0);

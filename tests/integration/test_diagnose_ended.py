@@ -1,4 +1,5 @@
-"""diagnose of ranks that have ended: which was the first, of what, and at which line; silence about a good end."""
+"""diagnose of ranks that have ended: which was the first, of what, and at which line; silence about a good end. And of
+event loops that nothing can wake."""
 import itertools
 import json
 import os
@@ -115,6 +116,75 @@ def test_a_killed_rank_is_told_from_those_that_lost_it(ranks):
     job.end()
     found = job.ask(2)
     assert [(f["kind"], f["cause"], f["rank"]) for f in found] == [("rank_gone", "killed", 1)], found
+
+
+def test_a_rank_whose_interpreter_ends_is_no_puzzle_without_an_agent(tmp_path):
+    """It has printed its exception, and its exit functions last: others call that a hang."""
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM.replace("import os,", "import atexit, os,") + "\n")
+    body = script.read_text().replace('if how == "stay":', 'atexit.register(time.sleep, 3600)\nif how == "stay":')
+    script.write_text(body)
+    logs, all_of = [tmp_path / "log.0", tmp_path / "log.1"], []
+    for rank, how in enumerate(["stay", "raise"]):
+        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                       "MASTER_PORT": f"{os.getpid()}{next(number)}" if rank == 0 else environment["MASTER_PORT"]}
+        with logs[rank].open("w") as log:
+            all_of.append(subprocess.Popen([sys.executable, str(script), how], stdin=subprocess.PIPE, stderr=log,
+                                           env=environment))
+    try:
+        all_of[1].stdin.close()
+        jobs.wait_until(lambda: "ValueError" in logs[1].read_text(), 60, "the exception")
+        found = []
+
+        def is_named():
+            done = jobs.probe("-t", all_of[0].pid, "diagnose", "--json", timeout=120)
+            found[:] = [f for job in json.loads(done.stdout)["jobs"] for f in job["findings"] if f["root"]]
+            return bool(found)
+        jobs.wait_until(is_named, 60, "a finding")  # a process that has just started is left alone
+        assert [(f["kind"], f["cause"], f["rank"]) for f in found] == [("rank_gone", "exception", 1)], found
+        assert found[0]["place"]["function"] == "parse", found
+    finally:
+        for process in all_of:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+
+
+WAITS = """
+    import asyncio, socket, sys
+
+    async def answer():
+        return await asyncio.get_running_loop().create_future()
+
+    async def serve():
+        extra = asyncio.create_task(asyncio.sleep(3600)) if sys.argv[1] == "timer" else None
+        if sys.argv[1] == "server":
+            await asyncio.start_server(print, "127.0.0.1", 0)
+        await answer()
+
+    asyncio.run(serve())
+"""
+
+
+@pytest.mark.parametrize("has", ["nothing", "timer", "server"])
+def test_an_event_loop_that_nothing_can_wake_is_named(has):
+    """A timer or a socket may yet set the future: then it is an idle server, and nobody's fault."""
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(WAITS), has])
+    try:
+        def is_asleep():
+            with open(f"/proc/{process.pid}/syscall") as file:
+                return file.read().split()[0] in {str(jobs.CALLS["epoll_wait"]), str(jobs.CALLS["epoll_pwait"])}
+        jobs.wait_until(is_asleep, 60, "its event loop")
+        done = jobs.probe("-t", process.pid, "diagnose", "--json", timeout=120)
+        found = [f for job in json.loads(done.stdout)["jobs"] for f in job["findings"] if f["root"]]
+        if has != "nothing":
+            assert found == []
+        else:
+            assert [(f["kind"], f["cause"]) for f in found] == [("future_unset", "asyncio")], done.stdout
+            assert found[0]["place"]["function"] == "answer"
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("ways", [["well", "well"], ["stay", "well", "stay"]])

@@ -1,5 +1,5 @@
 -- kind: rank_gone
--- needs: process_end, memory_usage, resource_usage, python.exceptions
+-- needs: process_end, memory_usage, resource_usage, python.exceptions, python.crash_frames
 -- asks: which rank of a job died first, of what, and who died of it
 -- says: {Who} {first}{ended}{so}.
 -- evidence: died | {who}, {pid_text} | {place} | {source}
@@ -14,11 +14,17 @@
 --
 -- A process that ends by itself leaves a row of process_end; one that is killed leaves none. A rank that dies of a
 -- lost peer is a consequence, and so is one that was killed after another had failed by itself: launchers do that.
-WITH kept AS (
-    SELECT target_pid AS pid, arg_max(kind, timestamp) AS kind, arg_max(type, timestamp) AS type,
-           arg_max(message, timestamp) AS message, arg_max(function, timestamp) AS function,
-           arg_max(file, timestamp) AS file, arg_max(line, timestamp) AS line
-    FROM python.exceptions WHERE kind IN ('exception', 'signal') GROUP BY ALL
+WITH own AS (
+    -- The innermost frame that is no library's.
+    SELECT target_pid AS pid, id, arg_min(file, depth) AS file, arg_min(line, depth) AS line, arg_min(function, depth) AS function
+    FROM python.crash_frames
+    WHERE failed AND language = 'python' AND NOT regexp_matches(file, '/(site|dist)-packages/|/lib/python3[^/]*/|^<') GROUP BY ALL
+), kept AS (
+    SELECT e.target_pid AS pid, arg_max(e.kind, timestamp) AS kind, arg_max(e.type, timestamp) AS type,
+           arg_max(e.message, timestamp) AS message, arg_max(coalesce(o.function, e.function), timestamp) AS function,
+           arg_max(coalesce(o.file, e.file), timestamp) AS file, arg_max(coalesce(o.line, e.line), timestamp) AS line
+    FROM python.exceptions e LEFT JOIN own o ON o.pid = e.target_pid AND o.id = e.id
+    WHERE e.kind IN ('exception', 'signal') GROUP BY ALL
 ), exits AS (SELECT target_pid AS pid, max(timestamp) AS moment, arg_max(status, timestamp) AS status FROM process_end GROUP BY ALL),
 last_rows AS (
     SELECT target_pid AS pid, max(timestamp) AS moment, arg_max(memory_mb, timestamp) AS mb,
@@ -49,6 +55,8 @@ last_rows AS (
 ), classed AS (
     SELECT *, CASE WHEN cause = 'well' THEN 9
                    WHEN cause = 'exception' AND lost_peer THEN 3
+                   -- No interpreter was found in it: that it ends is known by others that lost it.
+                   WHEN unread AND status IS NULL AND NOT EXISTS (SELECT 1 FROM judged l WHERE l.lost_peer) THEN 9
                    WHEN cause IN ('killed', 'oom') THEN 2 ELSE 1 END AS class
     FROM judged
 ), firsts AS (
@@ -93,7 +101,8 @@ SELECT CASE WHEN cause = 'well' THEN 'exit' WHEN is_known THEN cause END AS caus
        CASE WHEN rest.n > 0 THEN CASE WHEN rest.n = 1 THEN 'rank ' ELSE 'ranks ' END || rest.ranks || ': ' || rest.nlost
             || ' of a lost connection, ' || rest.nkilled || ' killed' END AS consequences,
        w.others, w.op, w.op_place,
-       CASE WHEN cause = 'oom' THEN 'certain' WHEN NOT is_root THEN 'likely'
+       CASE WHEN cause = 'oom' THEN 'certain' -- The first one may be among those that still end.
+            WHEN NOT is_root THEN CASE WHEN (SELECT looked_again FROM job) OR (SELECT count(*) FROM ended) >= (SELECT world FROM job) THEN 'likely' ELSE 'remark' END
             -- All were killed, and none of a lost peer: that is how somebody ends a job.
             WHEN c.class = 2 AND c.signal IS NULL AND c.nlost = 0 AND rest.nkilled = rest.n AND rest.n > 0 THEN 'remark'
            WHEN kept IS NOT NULL OR status IS NOT NULL OR c.signal IS NOT NULL OR (NOT by_itself AND kernel IS NOT NULL) THEN 'certain' ELSE 'likely' END AS sure,
