@@ -11,7 +11,7 @@
 #include "engine/worker/pool.h"
 #include "engine/worker/sandbox.h"
 #include "engine/worker/scan.h"
-#include "engine/writer/writer.h"
+#include "engine/writer/parquet_db.h"
 
 #include <errno.h>
 #include <inttypes.h>

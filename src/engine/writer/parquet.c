@@ -7,7 +7,7 @@
 #include "engine/shared/type_name.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/sandbox.h"
-#include "engine/writer/writer.h"
+#include "engine/writer/parquet_db.h"
 #include "table/reader.h"
 
 #include <errno.h>

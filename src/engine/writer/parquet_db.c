@@ -1,5 +1,5 @@
-/* writer: see writer.h. */
-#include "engine/writer/writer.h"
+/* parquet_db: see parquet_db.h. */
+#include "engine/writer/parquet_db.h"
 
 #include "base/err.h"
 #include "engine/worker/sandbox.h"

@@ -1,5 +1,5 @@
-/* writer: DuckDB in a process that writes Parquet files. It runs statements of ours only, in a sandbox: what
- * it reads, an arena or rows of a worker, is not trusted. */
+/* parquet_db: DuckDB in a process that writes Parquet files. It runs statements of ours only, in a sandbox:
+ * what it reads, an arena or rows of a worker, is not trusted. */
 #pragma once
 
 #include "engine/worker/duck.h"
