@@ -10,7 +10,7 @@ const axe = plan.axe ? readFileSync(plan.axe, "utf8") : "";
 
 const browser = await chromium.launch({ executablePath: plan.chromium, args: ["--no-sandbox", "--disable-gpu"] });
 const page = await browser.newPage({ colorScheme: plan.scheme ?? "light", viewport: { width: plan.width ?? 1280, height: plan.height ?? 800 } });
-page.setDefaultTimeout(45000); // a busy machine may take its time
+page.setDefaultTimeout(plan.patience ?? 45000); // a busy machine may take its time
 page.on("console", (m) => said.push(`${m.type()}: ${m.text()}${m.location().url ? ` (${m.location().url})` : ""}`));
 page.on("pageerror", (e) => said.push(`error: ${e.message}`));
 page.on("dialog", (d) => { said.push(`dialog: ${d.message()}`); void d.dismiss(); });

@@ -35,9 +35,9 @@ def test_a_page_left_open_outlives_its_service_and_its_process(tmp_path):
             assert probe("-t", job.pid, "inject").returncode == 0
             with service(tmp_path / "r") as first:
                 browser = start(first, tmp_path, ["open", f"#/now?target={job.pid}"],
-                                ["see", "No problem found in left_open.py"], ["meet", "seen"],
+                                ["find", "main td:has-text('left_open.py')"], ["meet", "seen"],
                                 ["see", "No answer from the service"], ["text", ".note.bad"],
-                                ["see", "No problem found in left_open.py"], ["open", f"#/activity?target={job.pid}"],
+                                ["find", "main td:has-text('left_open.py')"], ["open", f"#/activity?target={job.pid}"],
                                 ["see", "No answer from the service"], ["meet", "away"],
                                 # The view was never fetched while the service was away: the page opens anew by itself.
                                 ["find", "[role=treeitem]:has-text('wait_for_ever')"], ["gone", ".note.bad"],

@@ -55,7 +55,7 @@ def running(folder, name, text):
             process.kill()
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_every_view_opens_with_what_diagnose_found(tmp_path):
     with running(tmp_path, "locked.py", DEADLOCK) as job, service(tmp_path / "r") as served:
         said = json.loads(probe("-t", job.pid, "diagnose", "--json").stdout)["jobs"][0]
@@ -64,7 +64,8 @@ def test_every_view_opens_with_what_diagnose_found(tmp_path):
                        ["text", "tr.odd"],
                        ["open", f"#/memory?target={job.pid}"], ["find", ".note.finding"], ["text", ".note.finding"],
                        ["click", ".note.finding a"], ["find", "[role=treeitem][aria-selected=true]"],
-                       ["text", "aside"], ["text", ".note.finding"])
+                       ["text", "aside"], ["text", ".note.finding"],
+                       patience=150000, within=350)
     assert said["findings"][0]["kind"] == "deadlock"
     assert found[2] == said["verdict"] and found[12].startswith(said["verdict"])
     assert all(e["place"] in found[3] for e in said["findings"][0]["evidence"])
@@ -73,22 +74,22 @@ def test_every_view_opens_with_what_diagnose_found(tmp_path):
     assert re.search(r"save_checkpoint|train", found[11])
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_a_finding_comes_and_goes_and_a_healthy_job_has_none(tmp_path):
     with running(tmp_path, "steps.py", STEPS) as job, service(tmp_path / "r") as served:
         browser = start(served, tmp_path, ["open", f"#/now?target={job.pid}"], ["see", "No problem found in steps.py"],
                         ["text", "main h1"], ["text", "main .verdict p"], ["count", ".note.odd, tr.odd, .mark.odd"],
                         ["meet", "healthy"],
                         ["find", ".verdict .mark.odd"], ["text", "main h1"], ["meet", "stopped"],
-                        ["see", "No problem found in steps.py"], ["text", "main h1"])
+                        ["see", "No problem found in steps.py"], ["text", "main h1"], patience=150000)
         try:
-            meet(browser, tmp_path, "healthy")
+            meet(browser, tmp_path, "healthy", 150)
             job.send_signal(signal.SIGSTOP)
             go(tmp_path, "healthy")
-            meet(browser, tmp_path, "stopped")
+            meet(browser, tmp_path, "stopped", 150)
             job.send_signal(signal.SIGCONT)
             go(tmp_path, "stopped")
-            found = finish(browser)
+            found = finish(browser, within=300)
         finally:
             if browser.poll() is None:
                 browser.kill()

@@ -61,7 +61,7 @@ export interface Judged {
 
 const CALM_MS = 10000; // a headline stays for so long
 const ANSWERS_TO_GO = 3;
-const ENDS = new Set(["rank_gone", "worker_gone"]);
+const ENDS = new Set(["rank_gone", "rank_died", "worker_gone"]);
 
 const id_of = (f: Finding) => `${f.kind} ${f.rank ?? ""} ${f.pid ?? ""}`;
 const pids_of = (ranks: RankOf[]) => ranks.map((r) => r.pid).filter((pid): pid is number => pid !== null);
@@ -114,6 +114,7 @@ const WORDS: Record<string, string> = {
   stopped: "stopped",
   worker_stopped: "worker stopped",
   rank_gone: "rank ended",
+  rank_died: "rank died",
   worker_gone: "worker ended",
 };
 const HANGS = new Set([
@@ -142,7 +143,7 @@ export function mark_of(job: Judged): { mark: Mark; word: string; since: number 
     ? "slow"
     : f.kind === "leak"
       ? "leak"
-      : /gone$/.test(f.kind)
+      : /(gone|died)$/.test(f.kind)
         ? "ended"
         : /stopped$/.test(f.kind)
           ? "stopped"

@@ -13,9 +13,10 @@ import {
   type Mark,
 } from "./diagnosis";
 import { seconds } from "./format";
-import { useLive } from "./live";
+import { useLive, type Live } from "./live";
 import { href, useChosen, useRoute, type Chosen } from "./route";
 import { cell, useCell } from "./store";
+import { why } from "./ui";
 
 // All jobs of which something is known.
 export const judged = cell<Judged[]>([]);
@@ -24,7 +25,11 @@ const EVERY_MS = 5000,
   OTHERS_MS = 15000,
   SOON_MS = 1000;
 
-function useAnswers(path: string | null, every: number, whole: boolean) {
+// Why the chosen job could not be judged; "": it could, or is still being looked at.
+export const unjudged = cell("");
+
+// Whether an answer has come, if only an error.
+function useAnswers(path: string | null, every: number, whole: boolean): Live<Diagnosis> {
   const answer = useLive<Diagnosis>(path, every),
     taken = useRef(0);
   if (answer.data && answer.at > taken.current) {
@@ -36,15 +41,20 @@ function useAnswers(path: string | null, every: number, whole: boolean) {
     const soon = setTimeout(answer.again, SOON_MS);
     return () => clearTimeout(soon);
   }, [answer.at]);
+  return answer;
 }
 
-// Asks for the whole page, once: the frame of the page calls it. The chosen job is asked for by itself, since an answer
-// about all jobs waits for the one that takes longest.
+// Asks for the whole page, once: the frame of the page calls it. The chosen job is asked for by itself and first, since
+// an answer about all jobs waits for the one that takes longest.
 export function useDiagnosis(targets: Target[] | undefined) {
   const chosen = useChosen(),
     first = chosen && targets?.find((t) => is_chosen(chosen, t) && t.state !== "dead" && t.state !== "archived");
-  useAnswers(first ? with_args("/api/v1/diagnosis", { target: first.pid }) : null, EVERY_MS, false);
-  useAnswers("/api/v1/diagnosis", chosen ? OTHERS_MS : EVERY_MS, true);
+  const path = first ? with_args("/api/v1/diagnosis", { target: first.pid }) : null,
+    own = useAnswers(path, EVERY_MS, false),
+    come = !!own.at || !!own.error;
+  const all = useAnswers(path && !come ? null : "/api/v1/diagnosis", chosen ? OTHERS_MS : EVERY_MS, true),
+    error = (path ? own : all).error;
+  useEffect(() => unjudged.set(error ? why(error) : ""), [error]);
 }
 
 type Known = Pick<Target | NowRow, "pid" | "command">;
@@ -54,11 +64,10 @@ export function is_chosen(chosen: Chosen | null, t: Known & { id?: string }): bo
   return String(t.pid) === chosen.target || t.id === chosen.target || (chosen.all && t.command.includes(chosen.target));
 }
 
-// The jobs that the chosen processes belong to, the gravest first.
+// The jobs that the chosen processes belong to, the gravest first: those that have ended only if they were chosen.
 export function useJudged(known: (Known & { id?: string })[] | undefined): Judged[] {
   const jobs = useCell(judged),
     chosen = useChosen();
-  if (!chosen) return by_gravity(jobs);
   const pids = (known ?? []).filter((t) => is_chosen(chosen, t)).map((t) => t.pid);
   return by_gravity(jobs.filter((j) => pids.some((pid) => has_pid(j, pid))));
 }

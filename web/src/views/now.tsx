@@ -9,7 +9,7 @@ import { go, put, useChosen, useRanks, useRoute } from "../route";
 import { Glyph, row_state, WORDS, type State } from "../states";
 import { useCell } from "../store";
 import { Foot, Loading, Trouble } from "../ui";
-import { Found, is_chosen, judged, Told, useJudged } from "../verdict";
+import { Found, is_chosen, judged, Told, unjudged, useJudged } from "../verdict";
 import { Lanes } from "./lanes";
 import { Nobody } from "./now-empty";
 import { GPU, gpu_of, Lines, name_of, one, steps_of, type Line } from "./now-rows";
@@ -32,10 +32,16 @@ function tally_of(lines: Line[]): string {
 }
 
 // Nothing was found: who answered, and what was looked at. Before the first answer: what is seen, and no more.
-function quiet_words(jobs: Judged[], lines: Line[]): { title: string; more: string } {
+function quiet_words(jobs: Judged[], lines: Line[], error: string): { title: string; more: string } {
   const tally = tally_of(lines),
     [first] = lines;
-  if (!jobs.length) return { title: tally, more: "Looking whether something is wrong." };
+  if (!jobs.length)
+    return {
+      title: tally,
+      more: error
+        ? `Whether something is wrong could not be found out: ${error}`
+        : "Looking whether something is wrong.",
+    };
   const ranks = jobs.flatMap((j) => j.ranks),
     read = ranks.filter((r) => !r.error).length;
   const names = [...new Set(jobs.map((j) => j.name))],
@@ -47,7 +53,7 @@ function quiet_words(jobs: Judged[], lines: Line[]): { title: string; more: stri
 
 function Verdicts({ jobs, lines, all, at }: { jobs: Judged[]; lines: Line[]; all: NowRow[]; at: number }) {
   const found = jobs.filter((j) => j.shown),
-    quiet = quiet_words(jobs, lines),
+    quiet = quiet_words(jobs, lines, useCell(unjudged)),
     as_of = at ? `As of ${clock(at)}.` : "";
   if (!found.length) {
     return (
