@@ -96,7 +96,7 @@ def test_steps_by_rank_show_who_was_behind_and_why(ranks, tmp_path):
     assert "rank 1" in aside.split("Last in")[1].split("Placement")[0], aside
     assert "0, 1" in aside.split("Groups")[1] and "0" in placed and "1" in placed
     assert found[9] == [] and found[10] <= 0 and "cell=" in found[12]
-    assert f"{slow}&step=" in found[19] and "outside of these" in found[16] and found[20] == []
+    assert f"{slow}&step=" in found[19] and "rest of the step" in found[16] and found[20] == []
     assert "Sequential" in found[18] and "Linear" in found[18] and "Forward" in found[18]
     assert "of 1 rank " in found[23]
     assert "differs" in found[26] and "rank 0" in found[26] and "rank 1" in found[26]
