@@ -19,6 +19,7 @@
 
 enum {
     RULES_MS = 15000, /* normally some hundredths of that, but the machine may have no CPU for it */
+    ENDED_MS = 3000,
     PATIENCE_MS = PB_DIAG_PATIENCE_S * 1000,
     PATIENT_MIN_MS = 500,
 };
@@ -81,8 +82,25 @@ static void count_answers(struct pb_diag_answer *a)
     }
 }
 
-static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, bool recorded,
-                 struct pb_diag_answer *a, struct pb_err *err)
+/* Whether a rule of ours can find anything in the looks at a job: starting the worker that runs them takes
+ * longer than all else, and a machine may have many processes for which nobody waits. */
+static bool may_find(const struct pb_diag_job *job, const struct pb_diag_rules *rules)
+{
+    for (size_t i = 0; i < rules->n; i++)
+        if (rules->at[i].own)
+            return true;
+    for (size_t i = 0; i < job->nends; i++) {
+        const struct pb_diag_end *e = &job->ends[i];
+        const struct pb_diag_thread *t = e->thread == PB_NOBODY ? NULL : &job->threads[e->thread];
+        if ((e->kind != PB_END_RUNS && e->kind != PB_END_BLOCKED) || e->nblocked || !t || t->in_event_loop)
+            return true;
+    }
+    return job->nended > 0 || job->world > 1;
+}
+
+/* probed NULL: what was recorded does not count. */
+static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, const struct pb_targets *probed,
+                 unsigned limit_ms, struct pb_diag_answer *a, struct pb_err *err)
 {
     const struct pb_targets none = {0};
     struct pb_diag_rules looked = {0};
@@ -93,10 +111,11 @@ static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, bo
     int r = pb_diag_rules_part(rules, false, &looked);
     if (r < 0)
         return pb_fail(err, r, "out of memory");
-    r = pb_diag_rules_run(ask, &looked, a->job, &none, RULES_MS, &a->findings, err);
+    if (may_find(a->job, &looked))
+        r = pb_diag_rules_run(ask, &looked, a->job, &none, limit_ms, &a->findings, err);
     free(looked.at);
-    if (r >= 0 && recorded)
-        r = pb_diag_recorded(ask, rules, a, RULES_MS, err);
+    if (r >= 0 && probed)
+        r = pb_diag_recorded(ask, rules, probed, a, limit_ms, err);
     if (r >= 0)
         a->verdict = pb_diag_explain(&a->findings);
     return r;
@@ -136,9 +155,43 @@ static int graver_first(const void *a, const void *b)
     return strcmp(x->job->name, y->job->name);
 }
 
+/* Those that have ended come last, and where nobody has named them, only for some seconds. */
+static int judge_all(const struct pb_ask *ask, const struct pb_diag_rules *rules,
+                     const struct pb_diag_request *request, struct pb_diagnosis *d, struct pb_err *err)
+{
+    _cleanup_(pb_targets_done) struct pb_targets probed = {0};
+    uint64_t from = pb_now_ns(), ended_ns = ENDED_MS * PB_NS_PER_MS,
+             limit_ns = request->limit_ms * PB_NS_PER_MS;
+    unsigned nleft = 0;
+
+    int r = request->recorded ? pb_targets_probed(ask, &probed, err) : 0;
+    for (size_t k = 0; r >= 0 && k < 2 * d->n; k++) {
+        struct pb_diag_answer *a = &d->at[k % d->n];
+        bool last = k >= d->n;
+        uint64_t took = pb_now_ns() - from;
+        if (a->job->over != last)
+            continue;
+        if ((limit_ns && took >= limit_ns) || (last && !request->targets->n && took >= ended_ns)) {
+            nleft += last;
+            continue;
+        }
+        uint64_t left_ms = limit_ns ? (limit_ns - took) / PB_NS_PER_MS + 1 : RULES_MS;
+        r = judge(ask, rules, request->recorded ? &probed : NULL,
+                  left_ms < RULES_MS ? (unsigned)left_ms : RULES_MS, a, err);
+        if (r == -ETIMEDOUT && limit_ns)
+            r = 0;
+    }
+    if (nleft && !limit_ns)
+        pb_ask_note(ask,
+                    "%u jobs that have ended were not looked at, for it would take too long (-t PID@START)",
+                    nleft);
+    return r;
+}
+
 /* Looks at the jobs that have no threads yet, and judges them. */
-static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, bool recorded,
-                          struct pb_diagnosis *d, unsigned between_ms, struct pb_err *err)
+static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *rules,
+                          const struct pb_diag_request *request, struct pb_diagnosis *d, unsigned between_ms,
+                          struct pb_err *err)
 {
     int r = pb_diag_look(ask, &d->jobs, &(struct pb_look_options){.between_ms = between_ms}, err);
 
@@ -148,9 +201,7 @@ static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *
     for (size_t i = 0; r == 0 && i < d->n; i++)
         if ((r = pb_diag_ended_complete(ask, d->at[i].job)) < 0)
             pb_fail(err, r, "out of memory");
-    for (size_t i = 0; r >= 0 && i < d->n; i++)
-        r = judge(ask, rules, recorded, &d->at[i], err);
-    return r;
+    return r < 0 ? r : judge_all(ask, rules, request, d, err);
 }
 
 /* Finds the jobs, which are not judged yet. */
@@ -182,7 +233,7 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
     if (r == 0)
         r = find_jobs(ask, request, &d, err);
     if (r == 0)
-        r = look_and_judge(ask, &rules, request->recorded, &d, 0, err);
+        r = look_and_judge(ask, &rules, request, &d, 0, err);
     unsigned left = 0;
     for (size_t i = 0; r >= 0 && i < d.n; i++)
         if (!d.at[i].verdict && left_to_wait(d.at[i].job) > left)
@@ -198,7 +249,7 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
         for (size_t i = 0; r == 0 && i < d.n; i++)
             d.jobs.at[i].looked_again = true;
         if (r == 0)
-            r = look_and_judge(ask, &rules, request->recorded, &d, first_ms ? 0 : pause_ms, err);
+            r = look_and_judge(ask, &rules, request, &d, first_ms ? 0 : pause_ms, err);
     }
     if (r < 0) {
         pb_diagnosis_done(&d);

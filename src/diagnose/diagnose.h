@@ -16,6 +16,7 @@ struct pb_diag_request {
     const char *rules;                /* folder of the user's rules; NULL: none */
     bool recorded;                    /* what processes recorded counts too */
     double since;                     /* of that, what is at most so many seconds old; 0: all */
+    unsigned limit_ms;                /* for judging, all jobs together; 0: some seconds for each */
     bool patient; /* where a chain ends at something that only lasts, look again until it has lasted */
 };
 

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Who waits for a command that shows something else does not wait for long. */
+enum { LIMIT_MS = 4000 };
+
 void pb_headlines_done(struct pb_headlines *h)
 {
     free(h->at);
@@ -127,7 +130,7 @@ static int make_headlines(const struct pb_diagnosis *d, struct pb_headlines *ret
 int pb_headlines_ask(const struct pb_ask *ask, const struct pb_targets *targets, bool recorded,
                      struct pb_headlines *ret, struct pb_err *err)
 {
-    const struct pb_diag_request request = {.targets = targets, .recorded = recorded};
+    const struct pb_diag_request request = {.targets = targets, .recorded = recorded, .limit_ms = LIMIT_MS};
     struct pb_diagnosis d;
 
     int r = pb_diagnose(ask, &request, &d, err);

@@ -108,20 +108,17 @@ static void find_own_line(const struct pb_ask *ask, const struct pb_targets *tar
     }
 }
 
-int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diag_answer *a,
-                     unsigned timeout_ms, struct pb_err *err)
+int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules,
+                     const struct pb_targets *probed, struct pb_diag_answer *a, unsigned timeout_ms,
+                     struct pb_err *err)
 {
-    _cleanup_(pb_targets_done) struct pb_targets probed = {0};
     struct pb_targets targets = {0};
     struct pb_diag_rules recorded = {0};
     size_t before = a->findings.n, living = 0;
 
-    int r = pb_targets_probed(ask, &probed, err);
-    if (r < 0)
-        return r;
-    r = pb_diag_rules_part(rules, true, &recorded);
+    int r = pb_diag_rules_part(rules, true, &recorded);
     if (r == 0)
-        r = find_probed(a->job, &probed, &targets, &living);
+        r = find_probed(a->job, probed, &targets, &living);
     a->probed = (int)living;
     if (r < 0)
         pb_fail(err, r, "out of memory");

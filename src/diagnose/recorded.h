@@ -4,6 +4,8 @@
 
 #include "diagnose/diagnose.h"
 
-/* Adds findings to the answer's, and fills in how many ranks have recorded tables. 0 also where none has. */
-int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules, struct pb_diag_answer *a,
-                     unsigned timeout_ms, struct pb_err *err);
+/* probed: all probed processes of this machine. Adds findings to the answer's, and fills in how many ranks
+ * have recorded tables. 0 also where none has. */
+int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules,
+                     const struct pb_targets *probed, struct pb_diag_answer *a, unsigned timeout_ms,
+                     struct pb_err *err);

@@ -68,10 +68,23 @@ static bool stands_still(const struct pb_now_line *l)
     return l->verdict[0] || (l->seconds >= PB_DIAG_PATIENCE_S && (l->process.rank[0] || l->waits[0]));
 }
 
+/* One look: at the jobs of those that stand still alone. */
+static void look_once(const struct pb_call *call, const struct pb_now_lines *lines, struct pb_headlines *ret)
+{
+    struct pb_targets still = {.at = calloc(lines->n + 1, sizeof(*still.at))};
+    struct pb_err ignored = {0};
+
+    for (size_t i = 0; still.at && i < lines->n; i++)
+        if (stands_still(&lines->at[i]))
+            still.at[still.n++].pid = lines->at[i].process.pid;
+    if (still.n)
+        (void)pb_headlines_ask(&call->ask, &still, true, ret, &ignored);
+    free(still.at);
+}
+
 static void look_for_headlines(const struct pb_call *call, const struct pb_now_lines *lines,
                                struct headline_source *from)
 {
-    struct pb_err ignored = {0};
     bool any = false;
 
     for (size_t i = 0; i < lines->n; i++)
@@ -79,7 +92,7 @@ static void look_for_headlines(const struct pb_call *call, const struct pb_now_l
     if (any && from->keeper)
         pb_headline_keeper_look(from->keeper);
     else if (any)
-        (void)pb_headlines_ask(&call->ask, &call->targets, true, &from->once, &ignored);
+        look_once(call, lines, &from->once);
 }
 
 /* What a prompt of ours holds says itself how it goes on. */
