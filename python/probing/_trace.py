@@ -14,6 +14,7 @@ ARGUMENTS, RESULT, LOCALS = 0, 1, 2                                  # enum capt
 WANT_ARGUMENTS, WANT_LOCALS, IS_GENERATOR, IS_INNER = 1, 2, 4, 8     # its flags
 NAMED_MAX = 20
 OLD_MS = 10000  # lifetime of a trace function before 3.12
+MOST_COST, TOLD_COST = 0.1, 0.01  # shares of the time
 FUNCTION = type(lambda: 0)
 CODE = type((lambda: 0).__code__)
 METHOD = type((lambda self: 0).__get__(0))
@@ -253,6 +254,21 @@ def start(options, names):
     return "\n".join(lines + ([said] if said else []))
 
 
+def start_and_measure(options, names):
+    """Before 3.12 every call of the program is seen: what that costs is measured, and much of it has to be wanted."""
+    said = start(options, names)
+    if MONITORED:
+        return said
+    from . import _tracing
+
+    share, calls = _tracing.measure()
+    much = "%.0f%% of the time of this program: before Python 3.12 a trace function sees each of its %d calls a second" % (100 * share, calls)
+    if share > MOST_COST and "yes" not in options:
+        stop(names)
+        raise Refused("not traced: it takes %s (--yes traces all the same)" % much)
+    return "%s\nit takes %s" % (said, much) if share > TOLD_COST else said
+
+
 def stop(names):
     chosen = {id(find(name)[0]) for name in names}
     roots = [each for each in traced_functions().values() if each.root and (not chosen or id(each.code) in chosen)]
@@ -295,7 +311,7 @@ def serve_control(arguments, channel):
         names.append(value) if name == "function" else options.__setitem__(name, value)
     try:
         _hooks.settle_generation()
-        functions = {"start": lambda: start(options, names), "stop": lambda: stop(names), "list": listing, "rows": lambda: table(rows())}
+        functions = {"start": lambda: start_and_measure(options, names), "stop": lambda: stop(names), "list": listing, "rows": lambda: table(rows())}
         answer = functions[options["do"]]()
     except Refused as error:
         channel.close(str(error), error.status)

@@ -9,6 +9,7 @@ import sys
 
 from _thread import allocate_lock, get_ident
 from posix import getpid
+from time import perf_counter, sleep
 
 import _probing
 from . import _helpers, _hooks
@@ -16,6 +17,7 @@ from ._hooks import GENERATOR, OWN_TRACE, Refused, ask, here, is_on, is_outermos
 from ._program import import_threading, is_of_program
 
 MAIN_MS, PLAIN_MAX = 2000, 10000
+MEASURE_S, ROUND, ROUNDS = 0.2, 100, 5
 RETURN_VALUE, YIELD_VALUE, YIELD_FROM, RESUME = 83, 86, 72, 151  # instructions up to 3.11; the opcode module would load a library
 
 
@@ -28,6 +30,9 @@ def in_thread(frame, event, argument):
         leave_thread()
         return None
     try:
+        counter = now.get("counter")
+        if counter is not None:
+            counter[0] += 1
         caller = now["hooked"].get(id(frame.f_back.f_code)) if frame.f_back is not None else None
         if caller is not None and caller.callees is not None:
             caller.callees(code)
@@ -266,3 +271,43 @@ def end(now):
             _hooks.in_main(leave_thread, 1)
         except Refused:
             pass  # it is removed at its next call
+
+
+# --- what it costs
+
+def measure():
+    """(share of the time of the program that goes into trace functions, calls a second), over MEASURE_S."""
+    now = here()
+    if now is None:
+        return 0.0, 0.0
+    a_call, counter = time_of_a_call(now), [0]
+    now["counter"] = counter
+    try:
+        begun = perf_counter()
+        sleep(MEASURE_S)
+        took = perf_counter() - begun
+    finally:
+        now.pop("counter", None)
+    return counter[0] * a_call / took, counter[0] / took
+
+
+def time_of_a_call(now):
+    """Seconds that a call takes longer where nothing is wanted of it: the least of some rounds in this thread, since others run meanwhile."""
+    def empty():
+        pass
+
+    def round_of_calls():
+        begun = perf_counter()
+        for _ in range(ROUND):
+            empty()
+        return perf_counter() - begun
+
+    without = min(round_of_calls() for _ in range(ROUNDS))
+    before = sys.gettrace()
+    sys.settrace(in_thread)
+    try:
+        traced = min(round_of_calls() for _ in range(ROUNDS))
+    finally:
+        sys.settrace(before)
+        now["threads"].discard(get_ident())
+    return max(0.0, traced - without) / ROUND

@@ -5,9 +5,9 @@
 #include "ask/sources.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
+#include "base/procfs.h"
 #include "base/text.h"
 #include "base/time.h"
-#include "remote/procinfo.h"
 #include "table/reader.h"
 
 #include <errno.h>
@@ -19,6 +19,7 @@
 #define LIST_NS   (3 * PB_NS_PER_S)
 #define LIMIT_MS  2000 /* for one process */
 #define ASKED_MAX 5    /* looks for the number of a worker, which may be running */
+#define WORKER_MS 1000 /* for that */
 enum { SEGMENTS = 4 };
 
 /* What is kept of a process between two calls. */
@@ -31,6 +32,7 @@ struct known {
     int arena;            /* -1: none */
     struct pb_reader *reader;
     bool seen;       /* in the latest list */
+    bool is_worker;  /* of a data loader */
     unsigned asked;  /* how often: which worker it is */
     char worker[16]; /* its number in its data loader; "": it is none */
 };
@@ -215,23 +217,34 @@ static const struct pb_shown_frame *find_worker(const struct pb_shown_thread *t)
     return find_frame(t, "torch/utils/data/_utils/worker.py", "_worker_loop");
 }
 
-/* Asks once for the number, a variable of the worker's own loop. */
-static void ask_worker(struct known *k, const struct pb_ask *ask)
+/* Asks all whose number is not known, a variable of the worker's own loop, at once. */
+static void ask_workers(struct pb_now *now, const struct pb_ask *ask)
 {
-    const struct pb_stacks_options options = {.locals = true, .within_ms = LIMIT_MS};
-    struct pb_target target = {.pid = k->pid};
-    struct pb_stacks_answer answer = {0};
+    const struct pb_stacks_options options = {.locals = true, .within_ms = WORKER_MS};
+    struct pb_ask limited = *ask;
+    struct pb_targets asked = {.at = calloc(now->nknown + 1, sizeof(*asked.at))};
+    struct pb_stacks_answer *answers = calloc(now->nknown + 1, sizeof(*answers));
 
-    k->asked++;
-    if (pb_stacks_ask(ask, &(struct pb_targets){.at = &target, .n = 1}, &options, PB_WAITS_NONE, &answer) ==
-        0)
-        for (size_t i = 0; answer.result >= 0 && i < answer.stacks->n; i++) {
-            const struct pb_shown_frame *frame = find_worker(&answer.stacks->threads[i]);
-            const char *number = frame && frame->locals ? pb_py_locals_get(frame->locals, "worker_id") : NULL;
-            if (number)
-                snprintf(k->worker, sizeof(k->worker), "%s", number);
-        }
-    pb_stacks_answers_done(&answer, 1);
+    limited.limit_ms = WORKER_MS;
+    for (size_t i = 0; asked.at && i < now->nknown; i++) {
+        struct known *k = &now->known[i];
+        if (k->is_worker && !k->worker[0] && k->asked++ < ASKED_MAX)
+            asked.at[asked.n++].pid = k->pid;
+    }
+    if (answers && asked.n && pb_stacks_ask(&limited, &asked, &options, PB_WAITS_NONE, answers) == 0)
+        for (size_t i = 0; i < asked.n; i++)
+            for (size_t t = 0; answers[i].result >= 0 && t < answers[i].stacks->n; t++) {
+                const struct pb_shown_frame *frame = find_worker(&answers[i].stacks->threads[t]);
+                const char *number =
+                    frame && frame->locals ? pb_py_locals_get(frame->locals, "worker_id") : NULL;
+                for (size_t k = 0; number && k < now->nknown; k++)
+                    if (now->known[k].pid == asked.at[i].pid)
+                        snprintf(now->known[k].worker, sizeof(now->known[k].worker), "%s", number);
+            }
+    if (answers)
+        pb_stacks_answers_done(answers, asked.n);
+    free(answers);
+    free(asked.at);
 }
 
 /* When a worker last gave a batch: since then the thread that sends batches waits for one. The worker itself
@@ -244,17 +257,17 @@ static double since_batch(const struct pb_stacks *s)
     return -1;
 }
 
-static void fill_worker(struct pb_now_line *line, const struct pb_stacks *s, const struct known *k)
+/* The parent by stat: other files of /proc may wait for a lock of the process. */
+static void name_worker(struct pb_now_line *line, const struct known *k)
 {
-    struct pb_procinfo info;
-    double seconds = since_batch(s);
+    char text[512];
+    int parent = 0;
+    const char *end = pb_proc_read(k->pid, "stat", text, sizeof(text)) > 0 ? strrchr(text, ')') : NULL;
 
     if (line->process.rank[0])
         snprintf(line->worker, sizeof(line->worker), "worker %s of rank %s", k->worker, line->process.rank);
-    else if (pb_procinfo_read(k->pid, &info, NULL) == 0)
-        snprintf(line->worker, sizeof(line->worker), "worker %s of %d", k->worker, (int)info.ppid);
-    if (seconds >= 0)
-        line->seconds = seconds;
+    else if (end && sscanf(end, ") %*c %d", &parent) == 1)
+        snprintf(line->worker, sizeof(line->worker), "worker %s of %d", k->worker, parent);
 }
 
 /* How long the thread has slept; negative: it runs, or is seen for the first time. Only what the kernel
@@ -279,8 +292,7 @@ static double seconds_asleep(const struct pb_stacks *s, const struct pb_shown_th
     return slept ? (double)(now - k->since) / 1e9 : -1;
 }
 
-static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struct known *k,
-                      const struct pb_ask *ask)
+static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struct known *k)
 {
     const struct pb_shown_thread *t = NULL;
     const struct pb_wait *wait = NULL;
@@ -309,10 +321,10 @@ static void fill_line(struct pb_now_line *line, const struct pb_stacks *s, struc
         line->line = frame->line;
     }
     line->seconds = t->held[0] ? t->held_seconds : seconds_asleep(s, t, wait, k);
-    if (worker && !k->worker[0] && k->asked < ASKED_MAX)
-        ask_worker(k, ask);
-    if (worker && k->worker[0])
-        fill_worker(line, s, k);
+    k->is_worker = worker != NULL;
+    double seconds = worker ? since_batch(s) : -1;
+    if (seconds >= 0)
+        line->seconds = seconds;
 }
 
 int pb_now_look(struct pb_now *now, const struct pb_ask *ask, const struct pb_targets *targets,
@@ -342,11 +354,17 @@ int pb_now_look(struct pb_now *now, const struct pb_ask *ask, const struct pb_ta
         struct known *k = find_known(now, &line->process);
         if (answers[i].result < 0 || !k)
             continue;
-        fill_line(line, answers[i].stacks, k, &limited);
+        fill_line(line, answers[i].stacks, k);
         if (line->process.probed && !k->opened)
             open_tables(k, &limited);
         line->step = k->reader ? last_step(k->reader) : -1;
         now->lines[n++] = *line;
+    }
+    ask_workers(now, &limited);
+    for (size_t i = 0; i < n; i++) {
+        const struct known *k = find_known(now, &now->lines[i].process);
+        if (k && k->is_worker && k->worker[0])
+            name_worker(&now->lines[i], k);
     }
     if (answers)
         pb_stacks_answers_done(answers, asked.n);

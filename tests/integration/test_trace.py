@@ -179,3 +179,26 @@ def test_a_long_list_is_whole():
             assert probe(job.pid, "trace", *names[at:at + 25]).returncode == 0
         assert sorted("__main__." + line.split(":")[1] for line in probe(job.pid, "trace").stdout.splitlines()) == names
         assert len(json.loads(probe(job.pid, "trace", "--json").stdout)) == len(names)
+
+
+BUSY = """
+def small():
+    return 1
+def work():
+    for _ in range(20000):
+        small()
+print("ready", flush=True)
+while True:
+    work()
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on only the functions that are traced are slower")
+def test_before_3_12_a_cost_that_is_high_has_to_be_wanted():
+    with jobs.python(BUSY) as job:
+        refused = probe(job.pid, "trace", "work")
+        assert refused.returncode == 1 and "not traced: it takes" in refused.stderr and "--yes" in refused.stderr
+        assert probe(job.pid, "trace").stdout == "nothing is traced\n"
+        taken = probe(job.pid, "trace", "work", "--yes")
+        assert taken.returncode == 0 and "% of the time of this program" in taken.stdout, taken.stderr
+        assert "work" in probe(job.pid, "trace").stdout

@@ -17,6 +17,8 @@ static int run_trace(const struct pb_call *call, struct pb_err *err)
     int r = pb_question_add_request(&question, call, "function", err);
     if (r == 0 && pb_call_option(call, "args"))
         r = pb_question_add(&question, "args", "1", err);
+    if (r == 0 && pb_call_option(call, "yes"))
+        r = pb_question_add(&question, "yes", "1", err);
     if (r == 0 && locals)
         r = pb_question_add(&question, "locals", locals, err);
     if (r == 0)
@@ -33,6 +35,7 @@ static const struct pb_option options[] = {
      "record calls that the function makes too, N levels (default 1: the function alone)"},
     {0, "duration", PB_TIME(.least = 1),
      "stop by itself after this long (default: until --stop; before Python 3.12 10s)"},
+    {0, "yes", NULL, "before Python 3.12: also where it takes more than 10% of the program's time"},
     {0, "stop", NULL, "stop tracing these functions, or all"},
     {0},
 };
@@ -46,8 +49,9 @@ const struct pb_command pb_cmd_trace = {
             "Model.forward). Arguments and results are recorded without running code of the "
             "program: numbers and strings as they are, tensors by shape, other objects by type.\n\n"
             "A call takes some 0.5 us longer, and nothing else does. Before Python 3.12, the main "
-            "thread and new threads run with a trace function and are slower meanwhile. --stop, "
-            "--duration or detach end it. Without a function, lists what is traced.",
+            "thread and new threads run with a trace function, and are slower meanwhile: what it takes of "
+            "their time is measured at once, and more than 10% needs --yes. --stop, --duration or "
+            "detach end it. Without a function, lists what is traced.",
     .example = "probing -t 4711 trace pkg.data:Loader.fetch --args --duration 10s\n"
                "probing -t 4711 query \"SELECT name, duration_ms FROM python.trace_event\"",
     .options = options,
