@@ -44,7 +44,9 @@ fish fish
 util-linux unshare
 libjemalloc2 /usr/lib/$(uname -m)-linux-gnu/libjemalloc.so.2
 libtcmalloc-minimal4 /usr/lib/$(uname -m)-linux-gnu/libtcmalloc_minimal.so.4" ;;
-    soak) echo "openjdk-17-jre-headless java" ;;
+    soak) echo "openjdk-17-jre-headless java
+rpm rpmbuild
+lintian lintian" ;;
     bench) echo "gdb gdb" ;;
     roots) echo "debootstrap /usr/sbin/debootstrap
 debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg" ;;
