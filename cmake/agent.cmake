@@ -24,7 +24,7 @@ add_custom_target(agent-embedded DEPENDS ${agent_embedded})
 # -z nodelete: the code must stay mapped, since Python, a fork handler or a thread may still call it. -z defs: undefined
 # symbols must fail here, not when the agent is loaded.
 set(agent_flags -std=gnu17 -O2 -g -fPIC -shared -fvisibility=hidden -fno-strict-aliasing -ffunction-sections -fno-sanitize=all
-    ${PROBING_WARNINGS} -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
+    ${PROBING_WARNINGS} -ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -D_GNU_SOURCE "-DPROBING_VERSION=\"${PROJECT_VERSION}\"" -I${CMAKE_BINARY_DIR}/embedded
     -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include -include ${CMAKE_SOURCE_DIR}/src/agent/core/direct.h -Wl,-z,nodelete -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--gc-sections -Wl,--build-id=sha1 -Wl,-soname,libprobing.so)
 
 # The hardening flags of options.cmake that every libc since 2.17 supports. Zig's Clang has all of them.

@@ -72,6 +72,9 @@ def test_the_agent_has_its_tables_whatever_the_folder_is_called(tree_of_agent):
     symbols = subprocess.run(["nm", tree_of_agent / "build/release" / AGENT], stdout=subprocess.PIPE,
                              universal_newlines=True).stdout
     assert "pb_arena_create" in symbols and " U pb_" not in symbols
+    # And the same bytes: a release can be built again by somebody else.
+    subprocess.run([TOP / "scripts/build.sh", "release", "agent-musl"], check=True)
+    assert agent == (TOP / "build/release" / AGENT).read_bytes()
 
 
 def test_an_agent_that_lacks_a_function_is_not_built(tree_of_agent):
