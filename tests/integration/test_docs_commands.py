@@ -119,7 +119,7 @@ class Place:
         done = subprocess.run(["bash", "-c", self.written(command)], cwd=self.folder,
                               env={**self.env, "PROBING_TOKEN": self.token},
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=60 * jobs.SLOW)
+                              timeout=150 * jobs.SLOW)
         served = re.search(r"http://([\d.:]+)/\?token=(\w+)", done.stdout)
         if served:
             self.address, self.token = served[1], served[2]

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -130,9 +131,14 @@ def taken_of_cpu(job, cpu, tool):
 
 def cpu_seconds_of(words):
     """Runs a tool; what it used of its CPU."""
-    tool = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, tool.returncode, used = os.wait4(tool.pid, 0)
-    assert tool.returncode == 0
+    with tempfile.TemporaryFile("w+") as errors:
+        tool = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=errors)
+        _, status, used = os.wait4(tool.pid, 0)
+        tool.returncode = os.WEXITSTATUS(status)
+        errors.seek(0)
+        text = errors.read()
+    # Where twenty others want that CPU, no thread stops in time.
+    assert status == 0 or "all were refused" in text, text
     return used.ru_utime + used.ru_stime
 
 
@@ -171,21 +177,25 @@ def test_the_first_second_of_the_only_cpu_is_the_jobs_too(command, tmp_path):
 
 
 @root_only
+@jobs.three_tries
 def test_a_thread_without_cpu_holds_up_no_other(waits, tmp_path):
     """A thread that runs only when its CPU is idle, on a CPU that never is."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         pytest.skip("two CPUs are needed")
     hog = ["taskset", "-c", str(cpus[0]), "python3", "-c", "while True: pass"]
-    with jobs.start(*hog), jobs.start(*hog), jobs.start(waits, "starve", cpus[0], cpus[1], ready="ready") as job:
+    # The other thread goes before what else runs there: one that gets its CPU too late cannot be read in time either.
+    starve = ["nice", "-n", "-15", waits, "starve", cpus[0], cpus[1]]
+    with jobs.start(*hog), jobs.start(*hog), jobs.start(*starve, ready="ready") as job:
         done = sample(job.pid, tmp_path / "a.folded", "--native", "--rate", 50, seconds=3)
+        jobs.in_time("all were refused" not in done.stderr, done.stderr)
         assert done.returncode == 0, done.stderr
     text = (tmp_path / "a.folded").read_text()
     works = sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if "have_cpu" in line)
     refused = int(re.search(r"(\d+) refused", done.stdout)[1])
-    # 150 of each are usual. The one that works is refused too where a busy machine lets it stop too late; held up by
-    # the other, there would be a few looks only.
-    assert works > 10 and refused > 10 and works + refused > 60, done.stdout + text
+    # 150 of each are usual; held up by the other there would be a few looks only.
+    assert refused > 10 and works + refused > 60, done.stdout + text
+    jobs.in_time(works > 10, done.stdout + text)
 
 
 def test_a_thread_that_cannot_be_stopped_holds_up_no_other(waits, tmp_path):
