@@ -8,7 +8,7 @@ struct pb_rank_output {
     int status;
     char *output, *errors; /* a NUL stands behind each; NULL: nothing */
     size_t noutput, nerrors;
-    bool shown; /* for who prints them */
+    bool shown; /* for whoever prints them */
 };
 
 struct pb_rank_outputs {

@@ -31,4 +31,4 @@ struct pb_cluster_stacks {
 /* 0 also where not all nodes answered: ret->result says which. */
 int pb_cluster_stacks(const struct pb_cluster *c, const struct pb_cluster_stacks_request *request,
                       struct pb_cluster_stacks *ret, struct pb_err *err);
-void pb_cluster_stacks_done(struct pb_cluster_stacks *s);
+void pb_cluster_stacks_done(struct pb_cluster_stacks *m);
