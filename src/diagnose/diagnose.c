@@ -92,7 +92,8 @@ static bool may_find(const struct pb_diag_job *job, const struct pb_diag_rules *
     for (size_t i = 0; i < job->nends; i++) {
         const struct pb_diag_end *e = &job->ends[i];
         const struct pb_diag_thread *t = e->thread == PB_NOBODY ? NULL : &job->threads[e->thread];
-        if ((e->kind != PB_END_RUNS && e->kind != PB_END_BLOCKED) || e->nblocked || !t || t->in_event_loop)
+        if ((e->kind != PB_END_RUNS && e->kind != PB_END_BLOCKED) || e->nblocked || !t || t->in_event_loop ||
+            t->cut_off)
             return true;
     }
     return job->nended > 0 || job->world > 1;

@@ -311,6 +311,17 @@ def test_a_process_without_rank_that_waits_is_no_fault():
     assert status == 0 and answer["ranks"][0]["pid"] == idle.pid
 
 
+def test_a_process_alone_is_judged_too():
+    """Rules are not run where none can find anything: here one can."""
+    code = """import asyncio
+async def main():
+    print('ready', flush=True)
+    await asyncio.get_running_loop().create_future()
+asyncio.run(main())"""
+    with jobs.python(code) as waits:
+        assert root(waits.pid)["kind"] == "future_unset"
+
+
 def test_rules_are_listed_and_explained():
     listed = jobs.probe("diagnose", "--rules").stdout
     assert "deadlock" in listed and "whether threads wait in a circle" in listed
