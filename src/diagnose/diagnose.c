@@ -22,6 +22,8 @@ enum {
     ENDED_MS = 3000,
     PATIENCE_MS = PB_DIAG_PATIENCE_S * 1000,
     PATIENT_MIN_MS = 500,
+    MOST_OVER = 3, /* jobs that are over, where none is named */
+    MOST_NAMED = 64,
 };
 
 void pb_diagnosis_done(struct pb_diagnosis *d)
@@ -216,8 +218,11 @@ static int find_jobs(const struct pb_ask *ask, const struct pb_diag_request *req
     d->at = calloc(d->jobs.n + 1, sizeof(*d->at));
     if (!d->at)
         return pb_fail(err, -ENOMEM, "out of memory");
+    /* Jobs that are over come last, the newest first. A short list is of what is there. */
+    int over = 0, most = request->targets->n ? MOST_NAMED : request->patient ? MOST_OVER : 0;
     for (size_t i = 0; i < d->jobs.n; i++)
-        d->at[d->n++].job = &d->jobs.at[i];
+        if (!d->jobs.at[i].over || over++ < most)
+            d->at[d->n++].job = &d->jobs.at[i];
     return 0;
 }
 
@@ -248,7 +253,7 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
         pb_sleep_ns(first_ms * PB_NS_PER_MS);
         r = find_jobs(ask, request, &d, err);
         for (size_t i = 0; r == 0 && i < d.n; i++)
-            d.jobs.at[i].looked_again = true;
+            d.at[i].job->looked_again = true;
         if (r == 0)
             r = look_and_judge(ask, &rules, request, &d, first_ms ? 0 : pause_ms, err);
     }

@@ -337,7 +337,8 @@ static void find_signs(const struct pb_shown_thread *t, struct pb_diag_thread *r
 }
 
 /* Below all that a program runs there is a module. Callbacks at the interpreter's end have none, nor has a
- * process that starts. */
+ * process that starts. One that waits for its threads first (leaving) may do so for ever: that is judged by
+ * its threads. */
 static bool has_left_script(const struct pb_shown_thread *t)
 {
     const struct pb_py_code *outermost = t->nframes ? t->frames[t->nframes - 1].code : NULL;
@@ -373,7 +374,8 @@ static void fill_thread(const struct pb_stacks *s, size_t i, const struct before
     snprintf(ret->call, sizeof(ret->call), "%s", call ? call : "");
     find_places(t, ret);
     find_signs(t, ret);
-    ret->finalizing = ret->main && t->python && has_left_script(t) && (!t->truncated || !t->nframes);
+    ret->finalizing =
+        ret->main && t->python && !ret->leaving && has_left_script(t) && (!t->truncated || !t->nframes);
     ret->cut_off = pb_diag_is_cut_off(s, t, &ret->task);
     ret->peer = -1;
     find_collective(t, port, ret);
