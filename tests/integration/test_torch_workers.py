@@ -9,7 +9,7 @@ import jobs
 import pytest
 from jobs import probe
 
-pytestmark = pytest.mark.usefixtures("needs_torch")
+pytestmark = [pytest.mark.usefixtures("needs_torch"), pytest.mark.timeout(400)]
 PROGRAM = """
 import time
 import torch
