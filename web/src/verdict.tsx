@@ -24,21 +24,25 @@ export const judged = cell<Judged[]>([]);
 const EVERY_MS = 5000,
   OTHERS_MS = 15000,
   SOON_MS = 1000;
+// So many times as long as an answer took nothing is asked: on a machine with many jobs it takes long, and costs.
+const REST = 5;
 
 // Why the chosen job could not be judged; "": it could, or is still being looked at.
 export const unjudged = cell("");
 
 // Whether an answer has come, if only an error.
 function useAnswers(path: string | null, every: number, whole: boolean): Live<Diagnosis> {
-  const answer = useLive<Diagnosis>(path, every),
+  const took = useRef(0),
+    answer = useLive<Diagnosis>(path, Math.max(every, REST * took.current)),
     taken = useRef(0);
+  took.current = 1000 * (answer.data?.seconds ?? 0);
   if (answer.data && answer.at > taken.current) {
     taken.current = answer.at;
     judged.set(settle(judged.get(), answer.data, answer.at, whole));
   }
   useEffect(() => {
-    if (!answer.at || !unsettled(judged.get())) return;
-    const soon = setTimeout(answer.again, SOON_MS);
+    if (!answer.at || every > EVERY_MS || !unsettled(judged.get())) return;
+    const soon = setTimeout(answer.again, Math.max(SOON_MS, took.current));
     return () => clearTimeout(soon);
   }, [answer.at]);
   return answer;
