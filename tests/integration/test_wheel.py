@@ -102,7 +102,7 @@ def test_pip_installs_it_and_the_program_starts_with_it(python, wheel, tmp_path)
     program = tmp_path / "venv/bin/python"
     pip = tuple(map(int, re.findall(r"\d+", run(program, "-m", "pip", "--version"))[:2]))
     if pip < (20, 3):  # it does not know manylinux_2_26; the newest for Python 3.6 does
-        run(program, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--upgrade", "pip")
+        run(program, "-m", "pip", "install", "-q", "--disable-pip-version-check", "pip==21.3.1")
     run(program, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", wheel)
     with subprocess.Popen([program, "-c", SLEEP], stdout=subprocess.PIPE, env={**os.environ, "PROBING": "1"}) as target:
         try:
