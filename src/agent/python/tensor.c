@@ -8,6 +8,7 @@
 
 #include "agent/core/own_memory.h"
 #include "agent/module/module.h"
+#include "agent/python/imported.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -400,4 +401,29 @@ int pb_tensor_grad(const struct pb_tensor *t, pb_pyobject **object, struct pb_te
     int is_kept = read_impl(grad, NULL, ret) > 0 && (known & 1);
     *object = is_kept ? NULL : (pb_pyobject *)(uintptr_t)(known & ~UINT64_C(1));
     return 1;
+}
+
+int pb_tensor_is_plain(const struct pb_python *py, pb_pyobject *object)
+{
+    return is_tensor(py, object) && pb_type_of(object, pb_module_header(py)) == tensor_type;
+}
+
+/* The object of Python's has a pointer to the variable, and that begins with the tensor, which is undefined
+ * where hooks have packed it. */
+int pb_tensor_saved(const struct pb_python *py, pb_pyobject *saved, struct pb_tensor *ret)
+{
+    unsigned header = pb_module_header(py);
+    pb_pyobject *type = pb_imported(py, "torch._C._autograd", "SavedTensor");
+    int is_saved = type && pb_type_of(saved, header) == type;
+    char word[WORD];
+
+    if (type)
+        py->decref(type);
+    if (!is_saved || at.found <= 0 || !at.impl)
+        return 0;
+    const char *variable = pointer_at((const char *)saved, header);
+    const char *impl = read_checked(variable, word, WORD) ? pointer_at(word, 0) : NULL;
+    if (!read_checked(impl, word, WORD) || word_at(word, 0) != at.tensor)
+        return 0;
+    return read_impl(impl, NULL, ret);
 }

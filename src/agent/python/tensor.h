@@ -40,3 +40,11 @@ int64_t pb_tensor_reach(const struct pb_tensor *t);
 /* Reads its gradient. 0: it has none. *object is that of Python's, borrowed, if a reference to it keeps the
  * gradient; else NULL. */
 int pb_tensor_grad(const struct pb_tensor *t, pb_pyobject **object, struct pb_tensor *ret);
+
+/* Whether its class is torch.Tensor itself: no code of the program runs for an attribute of it. */
+int pb_tensor_is_plain(const struct pb_python *py, pb_pyobject *object);
+
+/* Reads what a node of autograd keeps for the backward. saved: the node's attribute `_raw_saved_NAME`, an
+ * object of torch's class SavedTensor. Its hooks, which are code of the program or compute a part of the
+ * forward again, are not called: 0, as where it keeps nothing. */
+int pb_tensor_saved(const struct pb_python *py, pb_pyobject *saved, struct pb_tensor *ret);

@@ -4,8 +4,11 @@
  * Values are read by layout (tensor.h), of tensors in the CPU's memory: those on a GPU would have to be
  * waited for. Once, when the loss stops being finite, the graph below it is walked by the attributes of its
  * nodes, which are torch's own C code: a division by zero and an overflow show in what the nodes keep for the
- * backward. */
+ * backward. What they keep is read by layout too: torch would call hooks of the program, and checkpointing
+ * would compute its forward again. */
+#include "agent/module/module.h"
 #include "agent/probes/torch/torch.h"
+#include "agent/python/imported.h"
 #include "agent/python/tensor.h"
 
 #include <math.h>
@@ -122,55 +125,58 @@ static int keeps(const struct pb_python *py, pb_pyobject *node, const char *name
     struct kinds_of_values kinds = {0};
     struct pb_tensor t;
 
-    pb_pyobject *kept = py->get_attr(node, name);
-    int is = kept && pb_tensor_read(py, kept, &t) > 0 && look_at_values(&t, &kinds) &&
+    pb_pyobject *saved = py->get_attr(node, name);
+    int is = saved && pb_tensor_saved(py, saved, &t) > 0 && look_at_values(&t, &kinds) &&
              (zero ? kinds.zero : kinds.infinite);
-    if (kept)
-        py->decref(kept);
+    if (saved)
+        py->decref(saved);
     py->err_clear();
     return is;
 }
 
-static int is_named(const struct pb_python *py, pb_pyobject *node, const char *name)
-{
-    pb_pyobject *text = py->get_attr(node, "__class__");
-    pb_pyobject *own = text ? py->get_attr(text, "__name__") : NULL;
-    const char *found = own ? py->utf8_of(own) : NULL;
-    int is = found && strncmp(found, name, strlen(name)) == 0;
+/* What nodes do, by what they keep. */
+static const struct {
+    const char *node, *name, *cause;
+} causes[] = {
+    {"DivBackward", "_raw_saved_other", "division"},  {"ExpBackward", "_raw_saved_result", "overflow"},
+    {"PowBackward", "_raw_saved_result", "overflow"}, {"PowBackward", "_raw_saved_self", "overflow"},
+    {"CoshBackward", "_raw_saved_self", "overflow"},  {"SinhBackward", "_raw_saved_self", "overflow"},
+    {"LogBackward", "_raw_saved_self", "overflow"},   {"MulBackward", "_raw_saved_self", "overflow"},
+    {"MulBackward", "_raw_saved_other", "overflow"},  {"SqrtBackward", "_raw_saved_result", "overflow"},
+};
 
-    if (own)
-        py->decref(own);
+/* NULL: nothing is known. */
+static const char *cause_of_node(const struct pb_python *py, pb_pyobject *node)
+{
+    pb_pyobject *text =
+        py->get_attr((pb_pyobject *)(uintptr_t)pb_type_of(node, pb_module_header(py)), "__name__");
+    const char *name = text ? py->utf8_of(text) : NULL, *cause = NULL;
+
+    for (size_t i = 0; name && !cause && i < sizeof(causes) / sizeof(causes[0]); i++)
+        if (strncmp(name, causes[i].node, strlen(causes[i].node)) == 0 &&
+            keeps(py, node, causes[i].name, causes[i].cause[0] == 'd'))
+            cause = causes[i].cause;
     if (text)
         py->decref(text);
     py->err_clear();
-    return is;
+    return cause;
 }
 
-/* What a node did, by what it keeps. NULL: nothing is known. */
-static const char *cause_of_node(const struct pb_python *py, pb_pyobject *node)
+/* A node of C++; those in Python (torch.autograd.Function) are classes of the program. */
+static int is_of_torch(const struct pb_python *py, pb_pyobject *node, pb_pyobject *in_python)
 {
-    if (is_named(py, node, "DivBackward") && keeps(py, node, "_saved_other", 1))
-        return "division";
-    if ((is_named(py, node, "ExpBackward") || is_named(py, node, "PowBackward") ||
-         is_named(py, node, "CoshBackward") || is_named(py, node, "SinhBackward")) &&
-        (keeps(py, node, "_saved_result", 0) || keeps(py, node, "_saved_self", 0)))
-        return "overflow";
-    if ((is_named(py, node, "LogBackward") || is_named(py, node, "MulBackward") ||
-         is_named(py, node, "SqrtBackward")) &&
-        (keeps(py, node, "_saved_self", 0) || keeps(py, node, "_saved_other", 0)))
-        return "overflow";
-    return NULL;
+    return !py->type_is_subtype(pb_type_of(node, pb_module_header(py)), in_python);
 }
 
 /* Adds the nodes below it. Each in `nodes` is a reference of ours. */
-static int add_below(const struct pb_python *py, pb_pyobject *node, pb_pyobject **nodes, int n)
+static int add_below(const struct pb_python *py, pb_pyobject *in_python, pb_pyobject **nodes, int n, int of)
 {
-    pb_pyobject *next = py->get_attr(node, "next_functions");
+    pb_pyobject *next = py->get_attr(nodes[of], "next_functions");
     long size = next ? py->size_of(next) : 0;
 
     for (long i = 0; i < size && n < NODES; i++) {
         pb_pyobject *pair = py->tuple_get(next, i), *below = pair ? py->tuple_get(pair, 0) : NULL;
-        int again = !below || below == py->none;
+        int again = !below || below == py->none || !is_of_torch(py, below, in_python);
         for (int k = 0; k < n && !again; k++)
             again = nodes[k] == below;
         if (again)
@@ -184,26 +190,63 @@ static int add_below(const struct pb_python *py, pb_pyobject *node, pb_pyobject 
     return n;
 }
 
+/* Calls a method without arguments, or with three None. */
+static void call_method(const struct pb_python *py, pb_pyobject *object, const char *name, int with_none)
+{
+    pb_pyobject *method = py->get_attr(object, name), *none = with_none ? py->none : NULL;
+    pb_pyobject *done = method ? py->call(method, none, none, none, (void *)NULL) : NULL;
+
+    if (done)
+        py->decref(done);
+    if (method)
+        py->decref(method);
+    py->err_clear();
+}
+
+/* The node that made the loss: a new reference. The program's modes of torch functions do not see that it is
+ * asked for; torch's guard against them is code in C. */
+static pb_pyobject *node_of(const struct pb_python *py, pb_pyobject *loss)
+{
+    pb_pyobject *kind = pb_imported(py, "torch._C", "DisableTorchFunction");
+    pb_pyobject *guard = kind && pb_tensor_is_plain(py, loss) ? py->call(kind, (void *)NULL) : NULL;
+    pb_pyobject *node = NULL;
+
+    if (guard) {
+        call_method(py, guard, "__enter__", 0);
+        node = py->get_attr(loss, "grad_fn");
+        py->err_clear();
+        call_method(py, guard, "__exit__", 1);
+        py->decref(guard);
+    }
+    if (kind)
+        py->decref(kind);
+    py->err_clear();
+    return node;
+}
+
 /* The node nearest to the loss that tells wins, but one that divides by zero: an infinity may come of it. */
 static const char *find_cause(const struct pb_python *py, pb_pyobject *loss)
 {
-    pb_pyobject *nodes[NODES];
+    pb_pyobject *nodes[NODES], *in_python = pb_imported(py, "torch._C", "_FunctionBase");
     const char *cause = NULL;
     int n = 0;
 
-    /* A class derived from Tensor may run code of the program for it. */
-    pb_pyobject *first = is_named(py, loss, "Tensor") ? py->get_attr(loss, "grad_fn") : NULL;
-    py->err_clear();
-    if (first)
+    pb_pyobject *first = in_python ? node_of(py, loss) : NULL;
+    if (first && first != py->none && is_of_torch(py, first, in_python))
         nodes[n++] = first;
+    else if (first)
+        py->decref(first);
     for (int i = 0; i < n; i++) {
         const char *found = cause_of_node(py, nodes[i]);
         if (found && (!cause || strcmp(found, "division") == 0))
             cause = found;
-        n = add_below(py, nodes[i], nodes, n);
+        n = add_below(py, in_python, nodes, n, i);
     }
     for (int i = 0; i < n; i++)
         py->decref(nodes[i]);
+    if (in_python)
+        py->decref(in_python);
+    py->err_clear();
     return cause ? cause : "unknown";
 }
 
