@@ -7,13 +7,14 @@ probing=$1
 scratch=$(mktemp -d)
 log=$scratch/log
 job=
+ranks=
 served=
 # A separate run directory, so that the demo leaves no dead run behind.
 export PROBING_DIR="$scratch"
 
 clean_up() {
     [ -z "$served" ] || XDG_RUNTIME_DIR=$scratch "$probing" serve --stop >/dev/null 2>&1 || true
-    [ -z "$job" ] || kill "$job" 2>/dev/null || true
+    for each in $job $ranks; do kill "$each" 2>/dev/null || true; done
     rm -rf "$scratch"
 }
 trap clean_up EXIT
@@ -64,6 +65,22 @@ kill -0 $job || { echo "demo: the job is gone" >&2 && exit 1; }
 [ -s build/flamegraph.svg ] || { echo "demo: there is no flame graph" >&2 && exit 1; }
 printf '\ndemo: the flame graph is %s: open it in a browser' "$PWD/build/flamegraph.svg"
 printf '\ndemo: the job trains on, undisturbed: %s\n' "$(tail -n 1 "$log")"
+
+# Ranks end with their launcher. A wait is judged when it has lasted five seconds.
+if [ -x build/venv/bin/torchrun ] && [ ! -e build/venv/installed/torch.missing ]; then
+    printf '\ndemo: a job of two ranks that hangs: examples/hang.py\n'
+    build/venv/bin/torchrun --standalone --nproc-per-node 2 examples/hang.py --after 100 >"$log.ranks" 2>&1 &
+    ranks=$!
+    waited=0
+    until grep -q "stops at step" "$log.ranks"; do
+        kill -0 $ranks 2>/dev/null && [ $waited -lt 600 ] || { cat "$log.ranks" >&2 && exit 1; }
+        sleep 0.1
+        waited=$((waited + 1))
+    done
+    sleep 6
+    show -t $ranks diagnose || [ $? -eq 10 ] # there is a finding
+    kill $ranks 2>/dev/null || true
+fi
 
 # A separate service, so that a running one is left alone.
 if [ -x "$(dirname "$probing")/probing-serve" ]; then
