@@ -68,3 +68,30 @@ def test_the_graph_is_read_unseen(tmp_path, how):
     bare, _ = counted(tmp_path, how, False)
     probed, causes = counted(tmp_path, how, True)
     assert probed == bare and causes == [CAUSES[how]]
+
+
+BATCHES = """
+import time, torch
+model = torch.nn.Linear(100, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+def train(batch):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+small, large = torch.ones(8, 100), torch.ones(400, 100)
+bad = small.clone()
+bad[3, 50] = float("inf")
+train(small)
+print("ready", flush=True)
+for batch in [small, large, small.t().contiguous().t(), bad, small]: train(batch)
+print("END", flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_batch_is_finite_only_if_all_of_it_was_read():
+    env = {"PROBING_TORCH_PROFILING": "on", "PYTHONPATH": str(jobs.TOP / "python")}
+    with jobs.python(BATCHES, interpreter=jobs.PROGRAM, flags=["launch", "--", sys.executable], ready="END",
+                     ready_seconds=100, env=env) as job:
+        found = jobs.rows(job, "SELECT batch_finite FROM python.torch_step ORDER BY timestamp DESC LIMIT 5")
+    assert [row["batch_finite"] for row in found][::-1] == [True, None, None, False, True]

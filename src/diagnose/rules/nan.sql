@@ -33,7 +33,7 @@ bad AS (
            (SELECT grown * 2 > ranks FROM together) AS all_grew
     FROM bad b WHERE n >= 3
 ), judged AS (
-    SELECT *, CASE WHEN NOT batch_finite THEN 'data' WHEN all_grew THEN 'learning_rate' ELSE coalesce(loss_cause, 'unknown') END AS cause
+    SELECT *, CASE WHEN batch_finite = false THEN 'data' WHEN all_grew THEN 'learning_rate' ELSE coalesce(loss_cause, 'unknown') END AS cause
     FROM firsts WHERE pos = 1
 )
 SELECT cause, CASE WHEN cause <> 'learning_rate' THEN rank END AS rank, pid, step,
@@ -45,8 +45,8 @@ SELECT cause, CASE WHEN cause <> 'learning_rate' THEN rank END AS rank, pid, ste
             ELSE '. It came from rank ' || rank || '''s own ' || CASE cause WHEN 'data' THEN 'batch' WHEN 'division' THEN 'division by zero'
                  WHEN 'overflow' THEN 'overflow' ELSE 'step' END || CASE WHEN nbad > 1 THEN ' and reached the others by the gradients' ELSE '' END END AS where_from,
        CASE cause WHEN 'data' THEN 'its batch was not finite' WHEN 'division' THEN 'a divisor in its graph is 0'
-                  WHEN 'overflow' THEN 'a value in its graph is infinite, its batch is finite'
-                  WHEN 'learning_rate' THEN 'the batch was finite' ELSE 'its batch was finite' END AS cause_text,
+                  WHEN 'overflow' THEN 'a value in its graph is infinite' || CASE WHEN batch_finite THEN ', its batch is finite' ELSE '' END
+                  ELSE CASE WHEN batch_finite THEN 'its batch was finite' ELSE 'its batch was not read whole' END END AS cause_text,
        CASE WHEN good_step IS NOT NULL THEN 'step ' || good_step || ': loss ' || printf('%.4g', good_loss)
             || CASE WHEN cause = 'learning_rate' THEN ', usually ' || printf('%.4g', (SELECT median(early) FROM usual)) ELSE '' END END AS before,
        CASE WHEN nbad > 1 THEN nbad - 1 || ' other ranks are not finite either' END AS others,

@@ -178,6 +178,13 @@ int64_t pb_torch_eval_ended(int64_t begun);
 
 /* torch_rows.c */
 enum pb_torch_kind { PB_TORCH_TRAIN, PB_TORCH_EVALUATION, PB_TORCH_INFERENCE };
+/* The worst last. UNKNOWN: it cannot be read, or only a part was, which was finite. */
+enum pb_torch_batch {
+    PB_TORCH_BATCH_NONE,
+    PB_TORCH_BATCH_FINITE,
+    PB_TORCH_BATCH_UNKNOWN,
+    PB_TORCH_BATCH_BAD
+};
 struct pb_torch_step_row {
     enum pb_torch_kind kind;
     int64_t before;    /* ns since the last one, that are part of none; negative: not known */
@@ -191,9 +198,10 @@ struct pb_torch_step_row {
     int sampled;
     int skipped; /* a gradient scaler skipped the optimizer's step */
     double loss; /* of its last backward */
-    int has_loss, batch_is_bad;
-    const char *loss_cause; /* of the first loss that is not finite; NULL: it is none */
-    char loss_place[448];   /* "FILE:LINE FUNCTION" that called its backward */
+    int has_loss;
+    enum pb_torch_batch batch; /* what the models were given */
+    const char *loss_cause;    /* of the first loss that is not finite; NULL: it is none */
+    char loss_place[448];      /* "FILE:LINE FUNCTION" that called its backward */
 };
 struct pb_torch_call_row {
     uint32_t place;

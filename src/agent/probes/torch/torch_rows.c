@@ -101,7 +101,8 @@ void pb_torch_write_step(const struct pb_torch_step_row *step)
         pb_set_u32(&row, STEP_TOKENS, (uint32_t)step->tokens);
     if (step->has_loss) {
         pb_set_f64(&row, STEP_LOSS, step->loss);
-        pb_set_bool(&row, STEP_BATCH_FINITE, !step->batch_is_bad);
+        if (step->batch == PB_TORCH_BATCH_FINITE || step->batch == PB_TORCH_BATCH_BAD)
+            pb_set_bool(&row, STEP_BATCH_FINITE, step->batch == PB_TORCH_BATCH_FINITE);
     }
     if (step->loss_cause) {
         pb_set_string(&row, STEP_LOSS_CAUSE, step->loss_cause, strlen(step->loss_cause));
