@@ -374,8 +374,9 @@ static void fill_thread(const struct pb_stacks *s, size_t i, const struct before
     snprintf(ret->call, sizeof(ret->call), "%s", call ? call : "");
     find_places(t, ret);
     find_signs(t, ret);
-    ret->finalizing =
-        ret->main && t->python && !ret->leaving && has_left_script(t) && (!t->truncated || !t->nframes);
+    /* `catch` holds a program at its last exception: it has left its script and does not end. */
+    ret->finalizing = ret->main && t->python && !ret->leaving && !ret->held[0] && has_left_script(t) &&
+                      (!t->truncated || !t->nframes);
     ret->cut_off = pb_diag_is_cut_off(s, t, &ret->task);
     ret->peer = -1;
     find_collective(t, port, ret);
