@@ -118,11 +118,11 @@ def test_a_heat_map_has_the_share_of_each_line_beside_its_text(tmp_path):
     assert [text for *_, text in shares.values()] == [code[number - 1] for number in shares]
     by_text = {text.strip(): share for *share, text in shares.values()}
     assert by_text["time.sleep(0.02)"][0] > 15
-    assert by_text["time.sleep(0.02)"][0] == by_text["time.sleep(0.02)"][1]
+    assert by_text["time.sleep(0.02)"][0] == pytest.approx(by_text["time.sleep(0.02)"][1], abs=1)
     busy = by_text['while time.monotonic() < end: pass  # <b>&"']
     assert busy[0] > 10 and busy[1] < 5
-    # A recursion counts once for each stack; the caller is never the innermost.
-    assert by_text["return work(n - 1)"][0] == 0
+    # A recursion counts once for each stack; the caller is the innermost only until the call has its frame.
+    assert by_text["return work(n - 1)"][0] < 2
     assert 30 < by_text["return work(n - 1)"][2] <= by_text["work(3)"][2] + 0.2 < 100
     assert abs(sum(share[0] for share in by_text.values()) + rest_of(page) - 100) < 2
     assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page

@@ -124,7 +124,7 @@ def turns(job, n):
 
 
 PROBES = {
-    "trace": [("trace", "look", "train", "--args", "--locals", "seen,loss")],
+    "trace": [("trace", "look", "train", "--args", "--locals", "seen,loss", "--yes")],
     "watch": [("watch", "seen@look", "value@look", "more@look", "loss@train")],
     "track": [("track", "seen@look", "loss@train", "plain@train", "lr", "grad_norm", "throughput")],
     "torch": [("config", "probing.torch.profiling=on")],
