@@ -21,8 +21,10 @@ import { why } from "./ui";
 // All jobs of which something is known.
 export const judged = cell<Judged[]>([]);
 
-const EVERY_MS = 5000,
-  OTHERS_MS = 15000,
+// Of the chosen job, while it is fine and while it is not; of all others.
+const EVERY_MS = 15000,
+  WRONG_MS = 5000,
+  OTHERS_MS = 60000,
   SOON_MS = 1000;
 // So many times as long as an answer took nothing is asked: on a machine with many jobs it takes long, and costs.
 const REST = 5;
@@ -54,7 +56,8 @@ export function useDiagnosis(targets: Target[] | undefined) {
   const chosen = useChosen(),
     first = chosen && targets?.find((t) => is_chosen(chosen, t) && t.state !== "dead" && t.state !== "archived");
   const path = first ? with_args("/api/v1/diagnosis", { target: first.pid }) : null,
-    own = useAnswers(path, EVERY_MS, false),
+    wrong = useCell(judged).some((j) => j.shown !== null),
+    own = useAnswers(path, wrong ? WRONG_MS : EVERY_MS, false),
     come = !!own.at || !!own.error;
   const all = useAnswers(path && !come ? null : "/api/v1/diagnosis", chosen ? OTHERS_MS : EVERY_MS, true),
     error = (path ? own : all).error;
