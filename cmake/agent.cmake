@@ -53,8 +53,7 @@ endif()
 
 function(pb_agent libc target)
     set(output ${PROBING_AGENT_DIR}/libprobing-${libc}.so)
-    # Stripped by the linker, whose build id is then that of the code: lines of debugging name the folder of the compiler.
-    set(compiler ${CMAKE_SOURCE_DIR}/scripts/zig-cc --target=${target} ${agent_flags} -Wl,--strip-debug)
+    set(compiler ${CMAKE_SOURCE_DIR}/scripts/zig-cc --target=${target} ${agent_flags})
     set(strip ${CMAKE_OBJCOPY} --strip-debug ${output})
     if(agent_test_flags AND libc STREQUAL glibc)
         set(compiler ${CMAKE_C_COMPILER} ${agent_flags} ${agent_test_flags} -pthread -ldl)
