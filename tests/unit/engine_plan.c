@@ -327,9 +327,9 @@ static void sort_rows(char *rows)
         at += (size_t)sprintf(rows + at, "%s\n", lines[i]);
 }
 
-static void expect_same(const char *sql, bool *ret_split)
+static void ask_both(const char *sql, bool *ret_split, struct answer **ret_direct)
 {
-    struct answer *direct = ask_all(arenas, ALL, sql, 20000);
+    struct answer *direct = *ret_direct = ask_all(arenas, ALL, sql, 20000);
 
     if (direct->r < 0)
         print_error("direct: %s: %s\n", sql, direct->err.text);
@@ -342,6 +342,16 @@ static void expect_same(const char *sql, bool *ret_split)
         sort_rows(direct->rows);
         sort_rows(over.rows);
     }
+}
+
+static void expect_same(const char *sql, bool *ret_split)
+{
+    struct answer *direct;
+
+    ask_both(sql, ret_split, &direct);
+    /* A row may have become too old between the two. */
+    if (strcmp(over.rows, direct->rows) != 0 && strstr(sql, "now()"))
+        ask_both(sql, ret_split, &direct);
     if (strcmp(over.rows, direct->rows) != 0)
         print_error("%s\n", sql);
     assert_string_equal(over.rows, direct->rows);
