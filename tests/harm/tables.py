@@ -110,7 +110,8 @@ TARGETS = [
     body("allocates", env={"MALLOC_ARENA_MAX": "2"}),
     body("allocates", label="jemalloc", preload=ALLOCATORS["jemalloc"]),
     body("allocates", label="tcmalloc", preload=ALLOCATORS["tcmalloc"]),
-    body("allocates", label="logging-malloc", preload=("{c}/slow_malloc.so",), may_refuse=True),
+    # Each allocation writes a line. Our Python files are compiled with the GIL held, and take as many times longer.
+    body("allocates", label="logging-malloc", preload=("{c}/slow_malloc.so",), may_refuse=True, gap=0.15),
     # Each of its threads is made with the GIL held, for milliseconds: while our Python files are compiled its heartbeat
     # loses one turn after the other (docs/safety.md names that).
     body("threads", label="big-tls", preload=("{c}/big_tls.so",), gap=0.2),
