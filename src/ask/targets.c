@@ -288,7 +288,7 @@ static int resolve_pattern(const struct pb_ask *ask, const char *pattern, bool a
     return 0;
 }
 
-/* A launcher has no rank, and gives one to those that it starts. */
+/* A launcher (torchrun) has no RANK in its environment, but its children have one. */
 static void leave_launcher(struct pb_targets *targets, pid_t pid)
 {
     size_t kept = 0;

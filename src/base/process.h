@@ -11,8 +11,8 @@
  * when the calling thread ends; 0: it is not. What stdio has not written yet would be written by both. */
 pid_t pb_process_fork(int end_with_caller);
 
-/* The same with the child's stdout and stderr as pipes, whose reading ends are ret_fds. It is sent SIGTERM
- * when the calling thread ends, so that it can undo what it has begun. */
+/* The same with the child's stdout and stderr as pipes, whose reading ends are ret_fds. It gets SIGTERM when
+ * the calling thread ends, so that it can clean up. */
 pid_t pb_process_fork_piped(int ret_fds[2]);
 
 /* Starts a process in a session of its own that is not our child: it outlives the caller, which need not wait

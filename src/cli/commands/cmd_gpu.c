@@ -20,8 +20,9 @@ enum { TIMEOUT_MS = 30000, LOOK_MS = 50, SLACK_MS = 20000 };
 
 static const char probe[] = "gpu_profile";
 
-/* {rank,} and {rank=} are of several processes. Kernels of NCCL communicate, all others compute. Of a device
- * the time from its first to its last work counts: what it had begun before was not recorded. */
+/* {rank,} and {rank=} are filled in for several processes. Kernels of NCCL count as communication, all others
+ * as computation. Shares are of the time between a device's first and last recorded work, since work that
+ * began before the recording is not in it. */
 #define LAST                                                                                                 \
     "WITH p AS (SELECT {rank,}timestamp AS t0 FROM gpu.profiles WHERE why IS NULL OR duration_ms > 0"        \
     " QUALIFY row_number() OVER ({over rank} ORDER BY timestamp DESC) = 1),"                                 \

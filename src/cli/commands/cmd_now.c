@@ -1,7 +1,7 @@
 /* now: one line per process: what it is doing at this moment.
  *
- * What is wrong with it is said by diagnose, and only where something has stood still for a while: the looks
- * that this takes are not for free. */
+ * The verdict comes from diagnose. It runs only if some process has made no progress for a while, because it
+ * costs two looks a second apart. */
 #include "ask/now.h"
 #include "base/time.h"
 #include "cli/cli.h"

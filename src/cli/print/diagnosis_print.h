@@ -8,7 +8,7 @@
 
 void pb_diagnosis_print(const struct pb_diagnosis *d);
 void pb_diagnosis_print_json(const struct pb_diagnosis *d);
-/* What is said of one job, as an object of JSON. */
+/* Writes the diagnosis of one job as a JSON object. */
 void pb_diagnosis_write_job(FILE *to, const struct pb_diag_answer *a);
 /* The jobs of this machine, a line each, and the commands to go on with. */
 void pb_diagnosis_print_jobs(const struct pb_diagnosis *d);

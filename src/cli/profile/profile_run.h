@@ -14,7 +14,7 @@
         {0, "gil", NULL, "only the thread that holds the GIL"},                                              \
         {0, "idle", NULL, "also threads that never run while it samples"},                                   \
         {0, "native", NULL, "native frames (C, C++) among the Python frames"},                               \
-        {0, "subprocesses", NULL, "its children too, also those that it starts later"},                      \
+        {0, "subprocesses", NULL, "also sample its child processes, including later ones"},                  \
         {0, "no-stop", NULL, "never stop a thread; samples that need a stop are refused, and counted"},      \
     {                                                                                                        \
         0, "force", NULL, "take the nearest known layout for an unknown version of CPython"                  \

@@ -280,8 +280,8 @@ void pb_torch_at_step(const struct pb_python *py, int counted);
 void pb_torch_each_optimizer(const struct pb_python *py, pb_pyobject *optimizer, int counted);
 void pb_torch_track_step(const struct pb_python *py, pb_pyobject *optimizer, int64_t step, int64_t samples,
                          int64_t took);
-/* A step that a gradient scaler may skip: what it has is kept after its last backward, and logged when it
- * turns out to be skipped. */
+/* A gradient scaler may skip the optimizer's step. _keep evaluates the tracked expressions after the last
+ * backward; _skipped logs these values if the step was skipped. */
 void pb_torch_track_keep(const struct pb_python *py, int64_t step);
 void pb_torch_track_skipped(const struct pb_python *py);
 
