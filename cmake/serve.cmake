@@ -4,7 +4,7 @@
 file(GLOB microhttpd_there CONFIGURE_DEPENDS /usr/include/microhttpd.h)
 
 # The parts without the HTTP library (access rules, answers), also for unit tests.
-set(serve_rules src/serve/gate.c src/serve/options.c src/serve/routes.c src/serve/describe.c src/serve/fixed.c src/serve/words.c src/serve/mcp.c)
+set(serve_rules src/serve/gate.c src/serve/serve_options.c src/serve/routes.c src/serve/describe.c src/serve/fixed.c src/serve/command_words.c src/serve/mcp.c)
 add_library(pb_serve STATIC ${serve_rules})
 target_link_libraries(pb_serve PUBLIC pb_print pb_cluster pb_base)
 

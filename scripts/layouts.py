@@ -376,7 +376,7 @@ def text_of(table):
     def macro(name, word, lines):
         return " \\\n".join([f"#define {name}({word})", *lines])
 
-    return f"""/* layouts: the offsets of fields in CPython's structures, a row a field, a column a version; see layout.h.
+    return f"""/* layouts: the offsets of fields in CPython's structures, a row a field, a column a version; see struct_offsets.h.
  * Written by scripts/layouts.py from the headers of these releases, in the order of the columns:
 {releases} */
 {macro("PB_PY_FIELDS", "FIELD", rows("FIELD", both, columns))}

@@ -4,7 +4,7 @@
 #include "agent/channel/channel.h"
 #include "agent/core/part.h"
 #include "agent/crash/crash.h"
-#include "agent/crash/ending.h"
+#include "agent/crash/exit_record.h"
 #include "agent/crash/hang.h"
 #include "agent/module/module.h"
 #include "agent/probes/probes.h"

@@ -4,7 +4,7 @@
 #include "ask/waits.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "remote/recorder.h"
+#include "remote/flight_recorder.h"
 #include "remote/source.h"
 
 #include <errno.h>

@@ -15,7 +15,7 @@
 #include "base/procfs.h"
 #include "control/message.h"
 #include "profile/gpu.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 #include "remote/source.h"
 
 enum { TIMEOUT_MS = 30000, NOW_TIMEOUT_MS = 5000, TORCH_TIMEOUT_MS = 1000, GPU_TIMEOUT_MS = 3000 };

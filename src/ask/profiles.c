@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ask/ask.h"
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "base/time.h"

@@ -1,6 +1,6 @@
 /* registered: tables that a process makes itself when a query names them: from its functions
- * (probing.register, python/probing/_live.py; probing_register, src/agent/module/live.c), and of torch's live
- * objects (_objects.py). */
+ * (probing.register, python/probing/_live.py; probing_register, src/agent/module/live_tables.c), and of
+ * torch's live objects (_objects.py). */
 #pragma once
 
 #include "engine/caller/live.h"

@@ -1,8 +1,8 @@
 /* running: see running.h. */
 #include "ask/running.h"
 
+#include "ask/process_settings.h"
 #include "ask/processes.h"
-#include "ask/settings.h"
 #include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"

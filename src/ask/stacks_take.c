@@ -2,7 +2,7 @@
  *
  * Each thread is read at its own moment: its stack is consistent, but two threads' stacks may be some
  * microseconds apart. The process is never stopped as a whole. */
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "ask/stacks.h"
 #include "base/cleanup.h"
 #include "base/err.h"

@@ -3,9 +3,9 @@
 
 #include "ask/archived.h"
 #include "ask/ask.h"
+#include "ask/process_settings.h"
 #include "ask/processes.h"
 #include "ask/running.h"
-#include "ask/settings.h"
 #include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"

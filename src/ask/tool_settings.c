@@ -1,7 +1,7 @@
 /* tool_settings: see tool_settings.h. */
 #include "ask/tool_settings.h"
 
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "engine/shared/archive.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "diagnose/finding.h"
-#include "diagnose/jobs.h"
+#include "diagnose/job_ranks.h"
 #include "diagnose/rule.h"
 
 struct pb_ask;

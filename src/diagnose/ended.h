@@ -1,7 +1,7 @@
 /* ended: ranks that have ended, from what they left: their runs, what they printed last, the kernel's log. */
 #pragma once
 
-#include "diagnose/jobs.h"
+#include "diagnose/job_ranks.h"
 
 /* Adds them to the jobs that they belong to. Where no process of a job is left, the job is added: with
  * targets if one of them is named, without if it ended some minutes ago. */

@@ -1,7 +1,7 @@
 /* look: two looks at the processes of jobs, a second apart, as facts. */
 #pragma once
 
-#include "diagnose/jobs.h"
+#include "diagnose/job_ranks.h"
 
 struct pb_look_options {
     unsigned between_ms; /* 0: a second */

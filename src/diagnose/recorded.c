@@ -1,7 +1,7 @@
 /* recorded: see recorded.h. */
 #include "diagnose/recorded.h"
 
-#include "ask/own_code.h"
+#include "ask/step_lines.h"
 #include "ask/targets.h"
 #include "base/cleanup.h"
 #include "base/err.h"

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "base/time.h"
-#include "diagnose/words.h"
+#include "diagnose/fact_tables.h"
 #include "diagnose_rules.h"
 
 #include <ctype.h>

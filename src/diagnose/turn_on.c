@@ -3,12 +3,12 @@
 
 #include "ask/ask.h"
 #include "ask/parts.h"
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "ask/targets.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "control/message.h"
-#include "diagnose/jobs.h"
+#include "diagnose/job_ranks.h"
 
 #include <errno.h>
 #include <stdio.h>

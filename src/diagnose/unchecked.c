@@ -1,7 +1,7 @@
 /* unchecked: see unchecked.h. */
 #include "diagnose/unchecked.h"
 
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/text.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 
 #define MEMORY_MAX ((size_t)512 << 20)
 #define LOOP_DEPTH 24 /* of the innermost frames: the C functions of select among them */

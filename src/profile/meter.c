@@ -17,7 +17,7 @@
 #include "control/tables.def"
 #include "profile/gpu.h"
 #include "remote/python/heap.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 #include "remote/source.h"
 #include "table/arena.h"
 

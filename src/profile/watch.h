@@ -7,7 +7,7 @@
 #include "profile/sampler.h"
 #include "profile/steps.h"
 #include "remote/native/unwind.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 #include "remote/source.h"
 
 struct pb_watched {

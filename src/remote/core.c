@@ -18,7 +18,7 @@
 #include "remote/core_file.h"
 #include "remote/maps.h"
 #include "remote/moment.h"
-#include "remote/native/arch.h"
+#include "remote/native/unwind_arch.h"
 #include "remote/openin.h"
 #include "remote/source.h"
 #include "remote/threads.h"

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/vector.h"
 #include "remote/core_file.h"
-#include "remote/native/arch.h"
+#include "remote/native/unwind_arch.h"
 
 #ifndef NT_ARM_SYSTEM_CALL
 #define NT_ARM_SYSTEM_CALL 0x404

@@ -5,9 +5,9 @@
 #include "base/json.h"
 #include "base/time.h"
 #include "serve/answer.h"
+#include "serve/command_words.h"
 #include "serve/jobs.h"
 #include "serve/service.h"
-#include "serve/words.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* probing-serve: answers HTTP requests about the processes of a node. `probing serve` starts it.
  *
- * probing-serve [OPTIONS] [ADDRESS] (options.h)
+ * probing-serve [OPTIONS] [ADDRESS] (serve_options.h)
  * probing-serve --as UID GID COMMAND ... (it starts itself so, for another user: credentials.h) */
 #include "ask/tool_settings.h"
 #include "base/children.h"
@@ -19,7 +19,7 @@
 #include "serve/events.h"
 #include "serve/jobs.h"
 #include "serve/lookout.h"
-#include "serve/options.h"
+#include "serve/serve_options.h"
 #include "serve/service.h"
 
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
  * answered. Tools that change a process need serve --mcp-changes. Any thread. */
 #pragma once
 
-#include "serve/words.h"
+#include "serve/command_words.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,11 +2,11 @@
  * command, reply.c sends the output. */
 #pragma once
 
+#include "serve/command_words.h"
 #include "serve/credentials.h"
 #include "serve/mcp.h"
 #include "serve/routes.h"
 #include "serve/service.h"
-#include "serve/words.h"
 
 struct pb_serve_job;
 struct pb_subscriber;

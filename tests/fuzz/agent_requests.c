@@ -6,7 +6,7 @@
 #include "agent/core/agent.h"
 #include "agent/core/fds.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/core/wake.h"
 #include "agent/probes/probes.h"
 #include "control/message.h"

@@ -12,7 +12,7 @@
 #include "remote/maps.h"
 #include "remote/moment.h"
 #include "remote/native/unwind.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 #include "remote/source.h"
 #include "remote/threads.h"
 

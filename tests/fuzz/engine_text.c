@@ -3,7 +3,7 @@
 #include "control/redact.h"
 #include "engine/shared/bounds.h"
 #include "engine/shared/known.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/shared/type_name.h"
 #include "engine/shared/wire.h"
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote/native/arch.h"
 #include "remote/native/perfmap.h"
 #include "remote/native/unwind.h"
+#include "remote/native/unwind_arch.h"
 #include "remote/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,9 +10,9 @@
 
 #include "remote/maps.h"
 #include "remote/python/heap.h"
-#include "remote/python/internal.h"
-#include "remote/python/lines.h"
-#include "remote/python/place.h"
+#include "remote/python/line_tables.h"
+#include "remote/python/reader_impl.h"
+#include "remote/python/runtime_place.h"
 #include "remote/threads.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

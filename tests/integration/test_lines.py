@@ -66,7 +66,7 @@ def driver(tmp_path_factory):
     binary = tmp_path_factory.mktemp("lines") / "lines"
     top = stack_kit.TOP
     subprocess.run(["cc", "-std=gnu17", "-O2", f"-I{top / 'src'}", "-o", binary, stack_kit.TARGETS / "lines_driver.c",
-                    top / "src/remote/python/lines.c"], check=True)
+                    top / "src/remote/python/line_tables.c"], check=True)
     return binary
 
 

@@ -161,4 +161,4 @@ def test_loaded_objects_are_looked_at_inside_the_gate_of_fork():
     way (thread.c)."""
     outside = [str(path) for path in files("src/agent/*.c", "src/agent/**/*.c")
                if re.search(r"\bdl_iterate_phdr\(", text(path))]
-    assert outside == ["src/agent/core/fork_gate.c", "src/agent/core/thread.c"]
+    assert outside == ["src/agent/core/fork_gate.c", "src/agent/core/thread_start.c"]

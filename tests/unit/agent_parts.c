@@ -11,7 +11,7 @@
 #include "agent/core/fds.h"
 #include "agent/core/lock.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/core/wake.h"
 
 #include "test.h"

@@ -2,7 +2,7 @@
  * the agent goes, and a child of fork. */
 #include <sys/wait.h>
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/probes/probes.h"
 #include "control/settings.h"
 #include "table/arena.h"

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 
 #include "ask/memory.h"
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "ask/sources.h"
 #include "ask/stacks.h"
 #include "ask/targets.h"

@@ -7,8 +7,8 @@
 #include "remote/core.h"
 #include "remote/maps.h"
 #include "remote/moment.h"
-#include "remote/native/arch.h"
 #include "remote/native/unwind.h"
+#include "remote/native/unwind_arch.h"
 #include "remote/source.h"
 #include "remote/threads.h"
 

@@ -3,7 +3,7 @@
 
 #include "control/redact.h"
 #include "control/settings.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/shared/type_name.h"
 
 static const char *const tables[] = {"process", "maps", NULL};

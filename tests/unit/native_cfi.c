@@ -1,8 +1,8 @@
 /* Call frame information, instruction by instruction: what a frame's rules are at each place of a function.
  */
-#include "remote/native/arch.h"
 #include "remote/native/cfi.h"
 #include "remote/native/expr.h"
+#include "remote/native/unwind_arch.h"
 
 #include "test.h"
 

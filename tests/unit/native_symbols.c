@@ -3,7 +3,7 @@
 #include <elf.h>
 #include <sys/mman.h>
 
-#include "remote/native/names.h"
+#include "remote/native/name_texts.h"
 #include "remote/native/object.h"
 #include "remote/native/perfmap.h"
 #include "remote/native/symbols.h"

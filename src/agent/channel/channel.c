@@ -4,7 +4,7 @@
  * Threads of the program wait for a bell, one word per place that is raised with each change, in memory that
  * is never freed: the channel that they wait for may be gone when they wake. */
 #include "agent/channel/channel_impl.h"
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/futex.h"
 #include "agent/core/lock.h"
 #include "agent/core/spawn.h"

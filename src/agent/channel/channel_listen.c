@@ -3,10 +3,10 @@
  * root are accepted, as at the control socket; at others the Python part asks for a token. Everything here
  * runs in the resident thread, and nothing waits. */
 #include "agent/channel/channel_impl.h"
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/fds.h"
-#include "agent/core/files.h"
 #include "agent/core/lock.h"
+#include "agent/core/small_files.h"
 #include "table/pages.h"
 
 #include <arpa/inet.h>

@@ -3,7 +3,7 @@
  * long as it is referenced: on a closed channel reads end and writes fail. Functions that wait release the
  * GIL. */
 #include "agent/channel/channel.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/module/module.h"
 #include "agent/python/enter.h"
 #include "agent/python/job.h"

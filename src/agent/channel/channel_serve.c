@@ -1,11 +1,11 @@
 /* channel_serve: the resident thread's part of channels (channel.h): opening, frames of clients, moving bytes
  * from the rings to the sockets, ends. Nothing here waits, and nothing is sent with the lock held. */
 #include "agent/channel/channel_impl.h"
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/fds.h"
 #include "agent/core/lock.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/core/wake.h"
 #include "agent/python/gil.h"
 #include "table/pages.h"

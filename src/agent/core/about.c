@@ -1,8 +1,8 @@
 /* about: see about.h. */
 #include "agent/core/about.h"
 
-#include "agent/core/files.h"
 #include "agent/core/fork_gate.h"
+#include "agent/core/small_files.h"
 #include "agent/python/python.h"
 #include "control/identity.h"
 #include "control/redact.h"

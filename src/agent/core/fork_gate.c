@@ -1,7 +1,7 @@
 /* fork_gate: see fork_gate.h. */
 #include "agent/core/fork_gate.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/futex.h"
 
 /* Longer than a thread that was preempted inside the gate waits for a CPU. */

@@ -1,10 +1,10 @@
 /* last: see last.h. */
 #include "agent/core/last.h"
 
-#include "agent/core/clock.h"
-#include "agent/core/files.h"
+#include "agent/core/agent_clock.h"
+#include "agent/core/small_files.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/core/wake.h"
 #include "control/listing.h"
 

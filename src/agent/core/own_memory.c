@@ -1,7 +1,7 @@
 /* own_memory: see own_memory.h. */
 #include "agent/core/own_memory.h"
 
-#include "agent/core/files.h"
+#include "agent/core/small_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* recorder: see recorder.h. */
 #include "agent/core/recorder.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "table/arena.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* server: see server.h. */
 #include "agent/core/server.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/fds.h"
 #include "control/message.h"
 #include "table/pages.h"

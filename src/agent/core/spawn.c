@@ -3,7 +3,7 @@
 
 #include "agent/core/futex.h"
 #include "agent/core/lock.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "table/pages.h"
 
 #include <errno.h>

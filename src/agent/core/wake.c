@@ -3,7 +3,7 @@
 
 #include "agent/core/fds.h"
 #include "agent/core/futex.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,11 +5,11 @@
  * thread of ours while the failing thread waits here without the GIL, so no signal handler, trace function or
  * asynchronous exception of the program runs in code of ours, and nothing that fails there reaches the
  * program. Then the former hook is called once, with the same arguments. */
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/fds.h"
 #include "agent/core/futex.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/module/module.h"
 #include "agent/python/enter.h"
 

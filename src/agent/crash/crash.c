@@ -3,7 +3,7 @@
  * lock. */
 #include "agent/crash/crash.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/futex.h"
 #include "agent/core/wake.h"
 

@@ -1,6 +1,6 @@
 /* crash_keep: the keeper's connection, and the rows that it sends; see crash.h. */
 #include "agent/core/agent.h"
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/futex.h"
 #include "agent/core/part.h"
 #include "agent/core/recorder.h"

@@ -2,10 +2,10 @@
 #include "agent/module/module.h"
 
 #include "agent/core/agent.h"
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/part.h"
 #include "agent/core/recorder.h"
-#include "agent/module/live.h"
+#include "agent/module/live_tables.h"
 #include "agent/module/trace_table.h"
 #include "agent/python/embed.h"
 #include "agent/python/enter.h"
@@ -184,7 +184,7 @@ static pb_pyobject *is_name(pb_pyobject *self, pb_pyobject *args)
     return py->bool_from(py->is_true(table) ? pb_name_is_table(name) : pb_name_is_column(name));
 }
 
-/* tell_registered(name, kind, function, active): a table whose rows come from a function (live.h). */
+/* tell_registered(name, kind, function, active): a table whose rows come from a function (live_tables.h). */
 static pb_pyobject *tell_registered(pb_pyobject *self, pb_pyobject *args)
 {
     const struct pb_python *py = pb_python_here();

@@ -6,7 +6,7 @@
  * fit its column is left out, and the caller is told once: a log never ends a training. */
 #include "agent/core/recorder.h"
 #include "agent/module/module.h"
-#include "agent/python/values.h"
+#include "agent/python/python_cells.h"
 #include "control/tables.def"
 #include "table/names.h"
 

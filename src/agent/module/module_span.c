@@ -7,12 +7,12 @@
  * is a context variable: threads and asyncio tasks each have their own, and a task begins with that of its
  * creator. (3.6 has none: there it is per thread.) If nothing records a span costs a few loads. */
 #include "agent/core/recorder.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/module/module.h"
 #include "agent/module/span.h"
 #include "agent/module/trace_table.h"
 #include "agent/python/attributes.h"
-#include "agent/python/values.h"
+#include "agent/python/python_cells.h"
 #include "table/clock.h"
 
 #include <stddef.h>

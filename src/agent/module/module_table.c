@@ -5,7 +5,7 @@
  * threads may make the table again at once: both get the same. */
 #include "agent/core/recorder.h"
 #include "agent/module/module.h"
-#include "agent/python/values.h"
+#include "agent/python/python_cells.h"
 #include "table/names.h"
 
 #include <errno.h>

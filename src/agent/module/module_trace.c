@@ -8,9 +8,9 @@
  * No Python object holds state: functions are found by the address of their code, open calls by the thread.
  * Names stay in _probing.shared for good, so that a thread without a GIL never holds a freed name. If nothing
  * records (after detach, in a forked child) the callbacks return DISABLE, which removes them. */
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/recorder.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/module/module.h"
 #include "agent/module/trace_table.h"
 #include "table/clock.h"

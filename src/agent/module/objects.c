@@ -14,7 +14,7 @@
  * when a walk does not finish. Python does not tell where the rings are: they are recognised in the
  * interpreter's state by their structure. Where they are not found (before 3.9, from 3.14 on), gc.get_objects
  * is called, in one piece of some 60 ms for a million objects. */
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/own_memory.h"
 #include "agent/module/module.h"
 

@@ -1,7 +1,7 @@
 /* control_group: see control_group.h. Files and their words: Linux, admin-guide/cgroup-v1 and cgroup-v2. */
 #include "agent/probes/control_group.h"
 
-#include "agent/core/files.h"
+#include "agent/core/small_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* memory_usage: the probe that records the process's use of the machine, a row a second, from the resident
  * thread. Inside of probing.trace("memory_usage") a row every 10 ms, for the first ten seconds of the block,
  * then every 100 ms; and one where a block begins and ends. */
-#include "agent/core/clock.h"
-#include "agent/core/files.h"
+#include "agent/core/agent_clock.h"
+#include "agent/core/small_files.h"
 #include "agent/core/wake.h"
 #include "agent/probes/probe.h"
 #include "control/tables.def"

@@ -1,6 +1,6 @@
 /* probe_requests: requests about probes, also of Python code; the probes as a part of the agent. */
 #include "agent/core/agent.h"
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/part.h"
 #include "agent/module/module.h"
 #include "agent/probes/probes.h"

@@ -1,7 +1,7 @@
 /* probes: see probes.h. */
 #include "agent/probes/probes.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "control/settings.h"
 #include "table/arena.h"
 

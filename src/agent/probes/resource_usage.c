@@ -5,8 +5,8 @@
  * Everything is read from small files of /proc and /sys, without the heap. Looking through all descriptors
  * and threads takes longer the more there are: after a look that took t, the next one comes no sooner than
  * after 4000 t, so that looks never take more than 0.025% of a CPU. */
-#include "agent/core/clock.h"
-#include "agent/core/files.h"
+#include "agent/core/agent_clock.h"
+#include "agent/core/small_files.h"
 #include "agent/probes/control_group.h"
 #include "agent/probes/probe.h"
 #include "agent/probes/torch/torch.h"

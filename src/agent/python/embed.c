@@ -1,7 +1,7 @@
 /* embed: see embed.h. The header with the files is made by the build (cmake/embed_python.cmake). */
 #include "agent/python/embed.h"
 
-#include "agent/core/files.h"
+#include "agent/core/small_files.h"
 #include "agent_python_part.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* enter: see enter.h. */
 #include "agent/python/enter.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/fork_gate.h"
 #include "agent/module/module.h"
 #include "agent/python/gil.h"

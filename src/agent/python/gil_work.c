@@ -2,7 +2,7 @@
 #include "agent/python/gil_work.h"
 
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/python/enter.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* halt: see halt.h. */
 #include "agent/python/halt.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/futex.h"
 #include "agent/core/part.h"
 #include "agent/module/module.h"

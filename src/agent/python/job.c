@@ -5,10 +5,10 @@
  * after. */
 #include "agent/python/job.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/lock.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/core/wake.h"
 #include "agent/python/gil.h"
 #include "agent/python/job_impl.h"

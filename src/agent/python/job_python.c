@@ -4,11 +4,11 @@
  * detach. Its functions are called one by one so that an interrupt, which may strike between any two
  * bytecodes, can strike only while the user's code is evaluated and shown. Operations that Python code cannot
  * do (compare and store atomically, read frames) are functions here, in the module _probing (module.h). */
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/core/wake.h"
-#include "agent/module/live.h"
+#include "agent/module/live_tables.h"
 #include "agent/module/module.h"
 #include "agent/python/embed.h"
 #include "agent/python/enter.h"

@@ -7,7 +7,7 @@
 #include "agent/core/fds.h"
 #include "agent/core/futex.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/module/module.h"
 #include "agent/python/enter.h"
 

@@ -1,7 +1,7 @@
 /* prompt: see prompt.h. */
 #include "agent/python/prompt.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/part.h"
 #include "agent/core/spawn.h"
 #include "agent/core/wake.h"

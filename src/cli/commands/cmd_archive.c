@@ -1,6 +1,6 @@
 /* archive: moves recorded rows of a process into Parquet files, before newer rows overwrite them. */
 #include "ask/archive_parts.h"
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "base/cleanup.h"
 #include "base/null.h"
 #include "base/process.h"

@@ -1,7 +1,7 @@
 /* config: shows the settings of a process (live or ended) or of this tool; changes those of a live
  * process. */
 #include "ask/parts.h"
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "ask/tool_settings.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -10,7 +10,7 @@
 #include "cli/print/rows.h"
 #include "cli/talk/keeper.h"
 #include "control/message.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "print/outlet.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* diagnose: what is wrong with the jobs of this machine, in sentences. */
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "ask/tool_settings.h"
 #include "base/err.h"
 #include "base/time.h"

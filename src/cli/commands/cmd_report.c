@@ -1,8 +1,8 @@
 /* report: one HTML file for a ticket: what a process runs, its stacks, its steps, its alerts. No script,
  * nothing fetched: it opens offline, in light and dark. All contents come from SQL, whose tables mask
  * secrets; every text of the process is escaped here. */
+#include "ask/process_settings.h"
 #include "ask/query.h"
-#include "ask/settings.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/replace.h"

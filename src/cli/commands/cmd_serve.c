@@ -2,7 +2,7 @@
 #include "base/ending.h"
 #include "cli/cli.h"
 #include "cluster/link/serve_program.h"
-#include "serve/options.h"
+#include "serve/serve_options.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* torch: what a PyTorch job does now: its steps and their phases, its slowest modules, its collectives and
  * its alerts. All of it is SQL over the rows of the torch probe (docs/torch.md). */
-#include "ask/own_code.h"
+#include "ask/step_lines.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -9,7 +9,7 @@
 #include "cli/ranks/ranks.h"
 #include "cli/values.h"
 #include "diagnose/headline.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* config: what the command config does, for commands that are a setting of their own (track). */
 #pragma once
 
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "cli/cli.h"
 
 typedef void (*pb_setting_printer)(const struct pb_shown_setting *setting);

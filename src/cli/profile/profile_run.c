@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ask/settings.h"
+#include "ask/process_settings.h"
 #include "base/cleanup.h"
 #include "cli/stop.h"
 #include "cli/values.h"

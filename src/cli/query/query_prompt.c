@@ -6,7 +6,7 @@
 #include "cli/line/line_edit.h"
 #include "cli/print/terminal.h"
 #include "cli/query/query_names.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "print/outlet.h"
 
 #include <ctype.h>

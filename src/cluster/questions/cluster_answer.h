@@ -44,7 +44,7 @@ int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err);
 int pb_answer_look(const struct pb_answering *a, struct pb_err *err);
 /* cluster_profile.c: "profile" MS RATE|- FLAGS..: samples of all ranks as a stream (profile/stream.h). */
 int pb_answer_profile(const struct pb_answering *a, struct pb_err *err);
-/* cluster_query.c: "rows" (STATEMENT INSTEAD)..: the rows of statements over all ranks (ask/rows.h). */
+/* cluster_query.c: "rows" (STATEMENT INSTEAD)..: the rows of statements over all ranks (ask/rank_rows.h). */
 int pb_answer_rows(const struct pb_answering *a, struct pb_err *err);
 /* cluster_command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err);

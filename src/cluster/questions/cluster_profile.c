@@ -1,8 +1,8 @@
 /* cluster_profile: samples of all ranks for a while; see cluster_profile.h. */
 #include "cluster/questions/cluster_profile.h"
 
+#include "ask/process_settings.h"
 #include "ask/profiles.h"
-#include "ask/settings.h"
 #include "ask/targets.h"
 #include "base/cleanup.h"
 #include "base/err.h"

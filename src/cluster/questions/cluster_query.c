@@ -1,7 +1,7 @@
 /* cluster_query: see cluster_query.h. */
 #include "cluster/questions/cluster_query.h"
 
-#include "ask/rows.h"
+#include "ask/rank_rows.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"

@@ -1,7 +1,7 @@
 /* cluster_query_tables: see cluster_query_tables.h. */
 #include "cluster/questions/cluster_query_tables.h"
 
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

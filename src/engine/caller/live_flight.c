@@ -7,7 +7,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "control/tables.def"
-#include "remote/recorder.h"
+#include "remote/flight_recorder.h"
 #include "remote/source.h"
 #include "table/arena.h"
 

@@ -3,9 +3,9 @@
 
 #include "base/cleanup.h"
 #include "engine/shared/archive.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/shared/type_name.h"
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 #include "engine/worker/pool.h"
 
 #include <errno.h>

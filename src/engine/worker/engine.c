@@ -1,10 +1,10 @@
 /* engine: see engine.h. */
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 #include "base/cleanup.h"
 #include "base/time.h"
 #include "engine/shared/known.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/escape.h"
 #include "engine/worker/hints.h"

@@ -1,7 +1,7 @@
 /* hints: see hints.h. */
 #include "engine/worker/hints.h"
 
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 
 #include <stdio.h>
 #include <string.h>

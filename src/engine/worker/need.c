@@ -2,7 +2,7 @@
 #include "engine/worker/need.h"
 
 #include "base/cleanup.h"
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 #include "table/names.h"
 
 #include <errno.h>

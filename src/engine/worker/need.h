@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/json.h"
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 /* Gets a live table of the catalog. */
 int pb_need_live(struct pb_engine *e, struct pb_cat_table *t, struct pb_err *err);

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "engine/shared/cells.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/shared/type_name.h"
 #include "engine/worker/plan.h"
 #include "table/reader.h"

@@ -5,7 +5,7 @@
  * brought together by name, as long as one type holds what all of them sent. */
 #pragma once
 
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 /* Reads the rows until the caller sends the end, and makes the tables and views. */
 int pb_node_rows_begin(struct pb_engine *e, struct pb_err *err);

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/time.h"
-#include "engine/worker/values.h"
+#include "engine/worker/vector_cells.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * tables cannot be overwritten any more. */
 #pragma once
 
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 /* Sends columns and rows of a result to its end. PB_RUN_MUST_SETTLE: rows must be sent now, but a table of
  * the statement may still be overwritten. */

@@ -2,7 +2,7 @@
 #include "engine/worker/plan.h"
 
 #include "base/cleanup.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/worker/plan_impl.h"
 
 #include <ctype.h>

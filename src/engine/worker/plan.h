@@ -7,7 +7,7 @@
  * are split where the parts give exactly the whole: then only groups travel. */
 #pragma once
 
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 /* Sends the plan as a result of (schema, name, sql, fallback): in the first row sql is the statement for the
  * asking side, where it differs from the one given. fallback is for a node that cannot run sql. */

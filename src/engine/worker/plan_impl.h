@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/json.h"
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 #include <stdio.h>
 

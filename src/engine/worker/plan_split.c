@@ -7,7 +7,7 @@
 #include "engine/worker/plan_impl.h"
 
 #include "base/cleanup.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* prepare: before a statement runs: finds its tables and their time ranges in the syntax tree, has the broker
  * read live tables, and takes a snapshot of each. */
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 #include "base/cleanup.h"
 #include "base/json.h"

@@ -6,7 +6,7 @@
  * Several threads, each with its own set; the sets are merged at the end. */
 #include "engine/worker/enum_members.h"
 
-#include "engine/worker/threads.h"
+#include "engine/worker/parallel.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 #include "engine/worker/archive_scan.h"
+#include "engine/worker/parallel.h"
 #include "engine/worker/pool.h"
-#include "engine/worker/threads.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -3,10 +3,10 @@
  * Only reading statements are allowed, by the type that DuckDB itself reports. Aggregates beside plain
  * columns without GROUP BY run as GROUP BY ALL, and a note says so. Rows are sent while the statement runs
  * (outgoing.h): a slow caller delays the statement, and costs no memory. */
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 #include "base/cleanup.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/worker/outgoing.h"
 
 #include <ctype.h>

@@ -1,10 +1,10 @@
 /* views: a view for every table of the catalog, kept between requests and recreated only when its columns
  * change: a new table of a process is visible to the next query, at no cost for the others. */
 #include "base/hash.h"
-#include "engine/worker/internal.h"
+#include "engine/worker/engine_impl.h"
 
 #include "base/cleanup.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/worker/archive_scan.h"
 #include "engine/worker/derived.h"
 

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "engine/shared/archive.h"
-#include "engine/shared/text.h"
+#include "engine/shared/sql_text.h"
 #include "engine/shared/wire.h"
 #include "engine/worker/catalog.h"
 #include "engine/worker/pool.h"

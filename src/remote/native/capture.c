@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "base/procfs.h"
 #include "base/time.h"
-#include "remote/native/arch.h"
-#include "remote/native/process.h"
+#include "remote/native/process_code.h"
+#include "remote/native/unwind_arch.h"
 #include "remote/trace.h"
 #include "remote/transfer.h"
 

@@ -8,7 +8,7 @@
 #include "remote/native/library.h"
 #include "remote/native/lines.h"
 #include "remote/native/perfmap.h"
-#include "remote/native/process.h"
+#include "remote/native/process_code.h"
 
 enum {
     SLOTS = 4096,

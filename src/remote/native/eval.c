@@ -8,8 +8,8 @@
 
 #include "base/cleanup.h"
 #include "remote/elf.h"
-#include "remote/native/arch.h"
-#include "remote/native/process.h"
+#include "remote/native/process_code.h"
+#include "remote/native/unwind_arch.h"
 
 enum {
     CODE_MAX = 256 << 10,

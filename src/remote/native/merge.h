@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "remote/native/unwind.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 
 struct pb_merged {
     bool python;

@@ -11,9 +11,9 @@
 
 #include "base/bytes.h"
 #include "remote/mem.h"
-#include "remote/native/arch.h"
 #include "remote/native/expr.h"
-#include "remote/native/process.h"
+#include "remote/native/process_code.h"
+#include "remote/native/unwind_arch.h"
 
 enum {
     EXPRESSION_MAX = 256,

@@ -8,8 +8,8 @@
 
 #include "base/cleanup.h"
 #include "base/vector.h"
-#include "remote/python/internal.h"
-#include "remote/python/lines.h"
+#include "remote/python/line_tables.h"
+#include "remote/python/reader_impl.h"
 
 #define BATCH      48
 #define NAME_SIZE  1024 /* a longer name is cut */

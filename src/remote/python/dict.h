@@ -1,7 +1,7 @@
 /* dict: iterates over the items of a dict, or the attributes of an instance, in the target. Internal. */
 #pragma once
 
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 
 struct items {
     uint64_t entries; /* of the keys */

@@ -13,7 +13,7 @@
 #include "remote/loaded.h"
 #include "remote/maps.h"
 #include "remote/python/dict.h"
-#include "remote/python/place.h"
+#include "remote/python/runtime_place.h"
 
 #define OLDEST_WITH_RUNTIME  0x0307
 #define FIRST_THAT_PUBLISHES 0x030d

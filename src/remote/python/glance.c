@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "remote/bpf.h"
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 
 #define DEPTH      96 /* frames; a deeper stack is read by another way */
 #define FRAME_COPY 128

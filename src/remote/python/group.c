@@ -1,4 +1,4 @@
-/* group: the process group of a collective of torch.distributed, read from outside; see reader.h.
+/* group: the process group of a collective of torch.distributed, read from outside; see python_reader.h.
  *
  * The frame of the collective has it in its variable `group`, an opaque C++ object. Its name and ranks are in
  * two dictionaries of the frame's module, with that object as the key: _pg_names, and _pg_group_ranks with a

@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "remote/elf.h"
 #include "remote/maps.h"
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 
 enum {
     INTERPRETERS_MAX = 4096,

@@ -1,5 +1,5 @@
-/* locals: the arguments and local variables of a frame; see reader.h. Names come from the code object, values
- * from the slots of the frame; variables shared with inner functions are in a cell. */
+/* locals: the arguments and local variables of a frame; see python_reader.h. Names come from the code object,
+ * values from the slots of the frame; variables shared with inner functions are in a cell. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* locks: the locks that a frame waits for or has entered, found on its stack of operands; see reader.h.
+/* locks: the locks that a frame waits for or has entered, found on its stack of operands; see
+ * python_reader.h.
  *
  * `with lock:` keeps the bound exit method there until the block ends, and a call of acquire keeps its method
  * or the lock itself. */
 #include <errno.h>
 
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 
 #define SLOTS_MAX   128
 #define METHOD_SELF 8 /* after the head: pointer to the definition, then self */

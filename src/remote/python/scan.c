@@ -1,5 +1,5 @@
 /* scan: searches the variables of a target's objects for CPython's runtime, where neither symbols nor files
- * lead to it; see place.h.
+ * lead to it; see runtime_place.h.
  *
  * From 3.13 on a runtime begins with a cookie. Before, its list of interpreters is recognised: a variable
  * that points at a structure which points at another that points back, with a sys module of the layout's
@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "remote/maps.h"
-#include "remote/python/place.h"
+#include "remote/python/runtime_place.h"
 
 enum {
     SCAN_MAX = 64 << 20, /* bytes that are read in all */

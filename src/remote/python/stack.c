@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "base/vector.h"
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 
 #define CHUNK_MAX  (1 << 20) /* of a chunk that is copied; CPython's are 16 KiB unless a frame is larger */
 #define OWNER_SHIM 3         /* this and above: no Python code, an entry from C */

@@ -1,4 +1,4 @@
-/* tasks: the asyncio tasks of a thread's event loop, with what each awaits; see reader.h.
+/* tasks: the asyncio tasks of a thread's event loop, with what each awaits; see python_reader.h.
  *
  * Up to 3.13 they are in a WeakSet of asyncio.tasks, reached through the globals of the loop's own frame;
  * from 3.14 on in a list of the thread state. No header has the layout of a Task: its coroutine is the one

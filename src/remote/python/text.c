@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 
 #define HEAD_MAX     128
 #define WINDOW       512       /* read at once: most names are in it with their head */

@@ -1,4 +1,4 @@
-/* tids: the native thread of a Python thread; see reader.h.
+/* tids: the native thread of a Python thread; see python_reader.h.
  *
  * From 3.11 on the thread state has the kernel's tid; before, it is in the struct pthread that the thread's
  * ident points at; a core taken from outside a container knows its threads by their thread pointers. A sorted
@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 #include "remote/threads.h"
 
 #define PTHREAD_LEN 768

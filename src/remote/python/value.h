@@ -2,7 +2,7 @@
  * Internal. */
 #pragma once
 
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 
 #define VALUE_DEPTH 3
 #define VALUE_ITEMS 10

@@ -18,7 +18,7 @@
 #include "base/procfs.h"
 #include "base/time.h"
 #include "remote/python/heap.h"
-#include "remote/python/internal.h"
+#include "remote/python/reader_impl.h"
 #include "remote/threads.h"
 
 #define SEEN        4096

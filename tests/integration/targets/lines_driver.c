@@ -1,6 +1,6 @@
 /* lines_driver: the line table reader over many codes. Reads "kind first_line length table-hex" lines; prints
  * for each the lines of the instructions at 0, 2, 4 .. below length, as "line*count" runs. */
-#include "remote/python/lines.h"
+#include "remote/python/line_tables.h"
 
 #include <stdio.h>
 #include <stdlib.h>

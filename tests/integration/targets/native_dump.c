@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
-#include "remote/native/process.h"
+#include "remote/native/process_code.h"
 #include "remote/native/unwind.h"
 #include "remote/source.h"
 #include "remote/threads.h"

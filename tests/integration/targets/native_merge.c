@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "remote/native/merge.h"
 #include "remote/native/unwind.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 #include "remote/source.h"
 #include "remote/threads.h"
 

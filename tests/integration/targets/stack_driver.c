@@ -4,7 +4,7 @@
  * tells how they were read. */
 #include "base/err.h"
 #include "base/time.h"
-#include "remote/python/reader.h"
+#include "remote/python/python_reader.h"
 #include "remote/source.h"
 #include "remote/threads.h"
 

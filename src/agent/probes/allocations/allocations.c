@@ -13,7 +13,7 @@
 #include "agent/probes/allocations/allocations.h"
 #include "agent/python/imported.h"
 
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/notes.h"
 #include "agent/probes/probe.h"
 #include "agent/python/gil_work.h"

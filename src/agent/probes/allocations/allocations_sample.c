@@ -7,7 +7,7 @@
 #include "agent/probes/allocations/allocations.h"
 
 #include "agent/core/recorder.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/python/enter.h"
 #include "agent/python/frames.h"
 #include "agent/python/here.h"

@@ -1,6 +1,6 @@
 /* cupti_open: finds CUPTI in the program, and refuses where it may not be used. */
-#include "agent/core/files.h"
 #include "agent/core/fork_gate.h"
+#include "agent/core/small_files.h"
 #include "agent/probes/gpu/cupti.h"
 
 #include <dlfcn.h>

@@ -9,11 +9,11 @@
  * two words. If none is free CUPTI drops records, and counts them. The memory of the buffers is given back
  * after a recording, its addresses are kept: CUPTI may hold one for longer. */
 #include "agent/probes/gpu/gpu_profile.h"
-#include "agent/core/clock.h"
-#include "agent/core/files.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/futex.h"
+#include "agent/core/small_files.h"
 #include "agent/core/spawn.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/probes/probe.h"
 #include "table/clock.h"
 #include "table/pages.h"

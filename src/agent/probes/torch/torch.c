@@ -10,10 +10,10 @@
  * also once a second, for classes made since. After stop our functions only call the originals, whether or
  * not that thread has restored the slots already. */
 #include "agent/probes/torch/torch.h"
-#include "agent/core/clock.h"
-#include "agent/core/files.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/fork_gate.h"
 #include "agent/core/notes.h"
+#include "agent/core/small_files.h"
 #include "agent/crash/hang.h"
 #include "agent/module/module.h"
 #include "agent/probes/probe.h"

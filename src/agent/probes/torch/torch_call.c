@@ -6,7 +6,7 @@
  * without passing its end (longjmp, an ended greenlet), the next call notices it: its frame is not below that
  * of the call it seems to be in. No row is open while the module runs, and nothing here calls Python after
  * it: an exception that the module raised stays unchanged. */
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/probes/torch/torch.h"
 #include "table/clock.h"
 

@@ -15,7 +15,7 @@
  * the first block installs the Python part's kernels, and they stay until the probe stops or the agent
  * detaches, since installing them takes longer than many a block. */
 #include "agent/core/recorder.h"
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/module/module.h"
 #include "agent/probes/torch/torch.h"
 #include "agent/python/imported.h"

@@ -8,7 +8,7 @@
  * A row belongs to the entry that its own thread made for its group between call and return: the entry's
  * number is the group's own. Several operations that are given to NCCL as one have an entry each, without
  * an end, and one more for all, whose end and time are those of each. */
-#include "agent/core/clock.h"
+#include "agent/core/agent_clock.h"
 #include "agent/core/fork_gate.h"
 #include "agent/core/own_memory.h"
 #include "agent/core/recorder.h"

@@ -4,8 +4,8 @@
  * file of the kernel's; of a GPU, the counters of torch's allocator, which wait for nothing. So it is read in
  * few steps, whose rows are in a table of their own; python.torch_trace is both of them in SQL
  * (engine/worker/derived.c). With the GIL. */
-#include "agent/core/files.h"
 #include "agent/core/recorder.h"
+#include "agent/core/small_files.h"
 #include "agent/probes/torch/torch.h"
 #include "control/tables.def"
 #include "table/clock.h"

@@ -7,7 +7,7 @@
  * call has a row, in any thread. Phases are those of the thread that runs the steps; the first step begins
  * where the first seen one ends. Evaluations are no part of a step (torch_eval.c), nor are forward passes
  * inside a backward. */
-#include "agent/core/thread.h"
+#include "agent/core/thread_start.h"
 #include "agent/probes/torch/torch.h"
 #include "table/clock.h"
 
