@@ -24,11 +24,14 @@ struct pb_option_value {
     double least, most;  /* of a time: in milliseconds; most 0: any */
     double usual;        /* where the option is not given */
     const char *choices; /* words with a blank between */
+    bool again;          /* it may stand several times: each value becomes an argument */
 };
 
 #define PB_TEXT(argument) (&(const struct pb_option_value){.name = argument})
-#define PB_TIME(...)      (&(const struct pb_option_value){.name = "TIME", .kind = PB_OPTION_TIME, __VA_ARGS__})
-#define PB_SIZE(...)      (&(const struct pb_option_value){.name = "SIZE", .kind = PB_OPTION_SIZE, __VA_ARGS__})
+/* It may stand several times. */
+#define PB_TEXT_AGAIN(argument) (&(const struct pb_option_value){.name = argument, .again = true})
+#define PB_TIME(...)            (&(const struct pb_option_value){.name = "TIME", .kind = PB_OPTION_TIME, __VA_ARGS__})
+#define PB_SIZE(...)            (&(const struct pb_option_value){.name = "SIZE", .kind = PB_OPTION_SIZE, __VA_ARGS__})
 #define PB_COUNT(argument, ...)                                                                              \
     (&(const struct pb_option_value){.name = argument, .kind = PB_OPTION_COUNT, __VA_ARGS__})
 #define PB_NUMBER(argument, ...)                                                                             \

@@ -42,6 +42,7 @@
     X(export)                                                                                                \
     X(memory)                                                                                                \
     X(report)                                                                                                \
+    X(skill)                                                                                                 \
     X(tables)                                                                                                \
     X(config)                                                                                                \
     X(probes)                                                                                                \

@@ -147,6 +147,14 @@ static int unknown_option(const struct pb_call *call, const char *word, struct p
     return pb_fail(err, PB_USAGE, "%s does not take %s (probing %s --help)", name, word, name);
 }
 
+static int add_argument(struct pb_call *call, const char *word, struct pb_err *err)
+{
+    if (call->nargs == PB_ARGS_MAX)
+        return pb_fail(err, PB_USAGE, "more than %d words", PB_ARGS_MAX);
+    call->args[call->nargs++] = word;
+    return 0;
+}
+
 /* Takes one option. found: what pb_options_next has returned. */
 static int take_option(struct pb_call *call, const struct pb_option_read *read, const char *word, int found,
                        struct pb_err *err)
@@ -161,6 +169,8 @@ static int take_option(struct pb_call *call, const struct pb_option_read *read, 
         return PB_USAGE;
     if (read->table == 1)
         return set_common(call, o->name, read->value, err);
+    if (o->value && o->value->again)
+        return add_argument(call, read->value, err);
     call->values[read->index] = read->value ? read->value : "";
     return 0;
 }
@@ -215,10 +225,8 @@ int pb_parse(int argc, char **argv, struct pb_call *ret, struct pb_err *err)
                 return r;
         } else if (read.at == skip[0] || read.at == skip[1]) {
             continue;
-        } else if (call.nargs == PB_ARGS_MAX) {
-            return pb_fail(err, PB_USAGE, "more than %d words", PB_ARGS_MAX);
-        } else {
-            call.args[call.nargs++] = read.value;
+        } else if ((r = add_argument(&call, read.value, err)) != 0) {
+            return r;
         }
     }
     pb_served_read(&call);

@@ -47,6 +47,24 @@ static int find_probed(const struct pb_diag_job *job, const struct pb_targets *p
     return 0;
 }
 
+int pb_diag_recorded_of(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_targets *ret,
+                        struct pb_err *err)
+{
+    struct pb_diag_jobs jobs = {0};
+    struct pb_targets probed = {0};
+    size_t living;
+
+    *ret = (struct pb_targets){0};
+    int r = pb_diag_jobs_find(ask, targets, &jobs, err);
+    if (r == 0 && (r = pb_targets_probed(ask, &probed, err)) == 0 && jobs.n > 1)
+        r = pb_fail(err, -EINVAL, "these processes are of %zu jobs: name one", jobs.n);
+    if (r == 0 && jobs.n && (r = find_probed(&jobs.at[0], &probed, ret, &living)) < 0)
+        pb_fail(err, r, "out of memory");
+    pb_targets_done(&probed);
+    pb_diag_jobs_done(&jobs);
+    return r;
+}
+
 /* What a rank left of its end says more than that it is gone. */
 static void prefer_recorded(struct pb_diag_findings *findings, size_t first)
 {

@@ -9,3 +9,8 @@
 int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules,
                      const struct pb_targets *probed, struct pb_diag_answer *a, unsigned timeout_ms,
                      struct pb_err *err);
+
+/* The ranks of the job that the targets belong to, living and ended, that have recorded tables. There may be
+ * none. -EINVAL: these are several jobs. */
+int pb_diag_recorded_of(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_targets *ret,
+                        struct pb_err *err);

@@ -10,7 +10,7 @@ from serve_kit import NEEDS_SERVE, job, served, service  # noqa: F401 (job and s
 pytestmark = NEEDS_SERVE
 
 READ = {"list_targets", "now", "stacks", "compare_ranks", "hang_report", "describe_tables", "query", "profile",
-        "memory", "diagnose"}
+        "memory", "diagnose", "list_skills", "run_skill"}
 
 
 def test_a_diagnosis_with_and_without_a_finding_is_an_answer(served, job):
