@@ -124,7 +124,7 @@ static const struct pb_option options[] = {
 
 const struct pb_command pb_cmd_skill = {
     .name = "skill",
-    .summary = "playbooks of the original tool: statements, and rules over their rows",
+    .summary = "playbooks: statements, and rules over their rows",
     .synopsis = "[list | run ID [-p NAME=VALUE] | install DIR]",
     .text = "A playbook is a folder with SKILL.md and steps.yaml. They are looked for in ~/.probing/skills, "
             "in .probing/skills of the working folder or one above it, and in PROBING_SKILLS_DIR; the last "
