@@ -4,6 +4,7 @@ TRUTH = {"kind": ["slow_job", "slow_rank"], "cause": ["file_lock", "storage", "p
          "not": ["leak", "nan"]}
 NAMES = {"count_step": ["count_step", "bump", "update_progress"]}
 PROBE = "torch"
+SETTLE = 20
 import fcntl
 import time
 import kit

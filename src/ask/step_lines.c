@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ struct code_question {
 struct tally {
     const struct pb_py_code *code[LINES];
     int line[LINES];
-    unsigned hits[LINES], storage[LINES], n;
+    unsigned hits[LINES], storage[LINES], locks[LINES], n;
 };
 
 static bool is_in_part(const struct pb_shown_thread *t, enum pb_own_part part)
@@ -72,6 +73,15 @@ static bool is_at_storage(const struct pb_shown_thread *t, pid_t pid)
     return false;
 }
 
+static bool is_at_file_lock(const struct pb_shown_thread *t)
+{
+    const char *call = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+
+    return call && (strcmp(call, "flock") == 0 ||
+                    (strcmp(call, "fcntl") == 0 &&
+                     (t->syscall_args[1] == F_SETLKW || t->syscall_args[1] == F_OFD_SETLKW)));
+}
+
 /* Frame 0 is the innermost. */
 static void count_line(struct tally *to, const struct pb_shown_thread *t, pid_t pid)
 {
@@ -91,6 +101,7 @@ static void count_line(struct tally *to, const struct pb_shown_thread *t, pid_t 
     }
     to->hits[k]++;
     to->storage[k] += is_at_storage(t, pid);
+    to->locks[k] += is_at_file_lock(t);
 }
 
 static int look(struct pb_stacks *s, pid_t tid, enum pb_own_part part, struct tally *to,
@@ -148,6 +159,7 @@ static int find_line(const struct pb_ask *ask, const struct code_question *quest
         ret->line = tally.line[best];
         ret->hits = tally.hits[best];
         ret->storage = tally.storage[best];
+        ret->locks = tally.locks[best];
         put_source(&s, ret);
     }
     pb_stacks_done(&s);

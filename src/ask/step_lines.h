@@ -18,6 +18,7 @@ struct pb_own_code {
     unsigned outside; /* of these, in that part of the step */
     unsigned hits;    /* of these, at the line */
     unsigned storage; /* of these, in a call that reads, writes or syncs a file, or in the kernel's state D */
+    unsigned locks;   /* of these, in a call that waits for a file lock */
     char source[128]; /* the line as it is written; "": it cannot be read */
 };
 

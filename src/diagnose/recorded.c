@@ -6,6 +6,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "diagnose/kept_graphs.h"
+#include "diagnose/neighbours.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -91,7 +93,43 @@ static void set_cause(struct pb_diag_finding *f, const char *cause, const char *
         snprintf(end, sizeof(f->says) - (size_t)(end - f->says), ", %s.", because);
 }
 
-/* A rank that is slow in code of its own: which line, by some looks at it. */
+static void set_reason(struct pb_diag_finding *f, const char *why)
+{
+    snprintf(f->why, sizeof(f->why), "%s", why);
+}
+
+static void set_next(struct pb_diag_finding *f, const char *next)
+{
+    snprintf(f->next, sizeof(f->next), "%s", next);
+}
+
+static struct pb_diag_evidence *add_evidence(struct pb_diag_finding *f, const char *label)
+{
+    if (f->nevidence == PB_DIAG_EVIDENCE)
+        return NULL;
+    struct pb_diag_evidence *e = &f->evidence[f->nevidence++];
+    *e = (struct pb_diag_evidence){0};
+    snprintf(e->field[0], sizeof(e->field[0]), "%s", label);
+    return e;
+}
+
+/* What the looks at its line say of the cause. */
+static void judge_line(const struct pb_own_code *code, struct pb_diag_finding *f)
+{
+    bool all = strcmp(f->kind, "slow_job") == 0;
+
+    if (code->storage * 2 >= code->hits) {
+        set_cause(f, "storage", all ? "since they wait for their storage" : "which waits for its storage");
+        if (all)
+            set_next(f, "write less often, or in a thread or process that the steps do not wait for.");
+    } else if (all && code->locks * 2 >= code->hits) {
+        snprintf(f->cause, sizeof(f->cause), "file_lock");
+    } else if (strstr(code->source, "gc.collect(")) {
+        set_cause(f, "collector", "which collects garbage again and again");
+    }
+}
+
+/* A rank that is slow in code of its own, or ranks that all are: which line, by some looks at it. */
 static void find_own_line(const struct pb_ask *ask, const struct pb_targets *targets,
                           struct pb_diag_finding *f)
 {
@@ -110,20 +148,82 @@ static void find_own_line(const struct pb_ask *ask, const struct pb_targets *tar
         f->place.line = code.line;
         snprintf(f->place.source, sizeof(f->place.source), "%s", code.source);
         pb_text_clean(f->place.source);
-        if (code.storage * 2 >= code.hits)
-            set_cause(f, "storage", "which waits for its storage");
-        else if (strstr(code.source, "gc.collect("))
-            set_cause(f, "collector", "which collects garbage again and again");
-        if (f->nevidence == PB_DIAG_EVIDENCE)
+        judge_line(&code, f);
+        struct pb_diag_evidence *e = add_evidence(f, "line");
+        if (!e)
             continue;
-        struct pb_diag_evidence *e = &f->evidence[f->nevidence++];
         const char *slash = strrchr(code.file, '/');
-        snprintf(e->field[0], sizeof(e->field[0]), "line");
         snprintf(e->field[1], sizeof(e->field[1]), "%s:%d, in %s", slash ? slash + 1 : code.file, code.line,
                  code.function);
         snprintf(e->field[2], sizeof(e->field[2]), "%u of %u looks outside of its modules", code.hits,
                  code.outside);
     }
+}
+
+/* Who takes the CPU of a rank that gets too little of it. */
+static void name_neighbours(const struct pb_ask *ask, struct pb_diag_finding *f)
+{
+    char who[256];
+
+    if (strcmp(f->cause, "cpu_neighbour") != 0)
+        return;
+    pb_diag_neighbours(ask, f->pid, who, sizeof(who));
+    struct pb_diag_evidence *e = who[0] ? add_evidence(f, "by") : NULL;
+    if (e)
+        snprintf(e->field[1], sizeof(e->field[1]), "%s", who);
+}
+
+/* Memory that grows and is neither Python's nor a tensor's that a sample met: results that are kept with their
+ * graphs are a second witness. */
+static void find_kept_graphs(const struct pb_ask *ask, const struct pb_targets *targets,
+                             struct pb_diag_finding *f)
+{
+    struct pb_kept_graphs kept;
+    struct pb_err ignored;
+
+    if (strcmp(f->kind, "leak") != 0 || f->sure != PB_DIAG_REMARK ||
+        (strcmp(f->cause, "tensors") != 0 && strcmp(f->cause, "small") != 0))
+        return;
+    for (size_t i = 0; i < targets->n; i++) {
+        if (targets->at[i].pid != f->pid || targets->at[i].dead ||
+            pb_diag_kept_graphs(ask, &targets->at[i], &kept, &ignored) < 0)
+            continue;
+        bool scalar = strcmp(kept.shape, "scalar") == 0;
+        f->sure = PB_DIAG_LIKELY;
+        snprintf(f->cause, sizeof(f->cause), "graph");
+        snprintf(f->place.file, sizeof(f->place.file), "%s", kept.file);
+        snprintf(f->place.function, sizeof(f->place.function), "%s", kept.function);
+        f->place.line = kept.line;
+        set_reason(f, "Likely: memory grew in every quarter of that time, and kept graphs grow with it.");
+        set_next(f, scalar ? "keep the number alone: loss.item()."
+                           : "keep a copy without the graph: tensor.detach().");
+        struct pb_diag_evidence *e = add_evidence(f, "graphs");
+        if (e)
+            snprintf(e->field[1], sizeof(e->field[1]),
+                     "%ld, then %ld %.0f s later: %s results that need a gradient, each with its graph",
+                     kept.before, kept.after, kept.seconds, scalar ? "scalar" : kept.shape);
+    }
+}
+
+/* Looks for what rules cannot see. That all ranks are slow counts only where they wait for the same: whatever
+ * they compute between their steps may be what they are there for. Memory that grows by little counts only with
+ * a second witness. */
+static void look_further(const struct pb_ask *ask, const struct pb_targets *targets,
+                         struct pb_diag_findings *findings, size_t first)
+{
+    size_t n = first;
+
+    for (size_t i = first; i < findings->n; i++) {
+        struct pb_diag_finding *f = &findings->at[i];
+        bool all = strcmp(f->kind, "slow_job") == 0;
+        if (all || strcmp(f->kind, "slow_rank") == 0)
+            find_own_line(ask, targets, f);
+        name_neighbours(ask, f);
+        find_kept_graphs(ask, targets, f);
+        if ((!all || strcmp(f->cause, "python") != 0) && strcmp(f->cause, "small") != 0)
+            findings->at[n++] = *f;
+    }
+    findings->n = n;
 }
 
 int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules,
@@ -144,9 +244,8 @@ int pb_diag_recorded(const struct pb_ask *ask, const struct pb_diag_rules *rules
              pb_diag_rules_run(ask, &recorded, a->job, &targets, timeout_ms, &a->findings, err) < 0)
         /* What the looks have shown stands without it. */
         pb_ask_note(ask, "what the ranks recorded could not be judged: %s", err->text);
-    for (size_t i = before; r >= 0 && i < a->findings.n; i++)
-        if (strcmp(a->findings.at[i].kind, "slow_rank") == 0)
-            find_own_line(ask, &targets, &a->findings.at[i]);
+    if (r >= 0)
+        look_further(ask, &targets, &a->findings, before);
     if (r >= 0)
         prefer_recorded(&a->findings, before);
     free(recorded.at);

@@ -13,8 +13,9 @@
 --
 -- A series is a leak if the medians of its quarters rise and its second half grows at least half as fast as the
 -- whole: what reaches a plateau does not. A start looks like that too, on all ranks alike; so what all ranks do, or
--- a process without ranks, must have gone on for a minute, and what one rank does for 16 s. Memory needs a second witness: blocks that are alive and came lately, or
--- shared memory that grows with it.
+-- a process without ranks, must have gone on for a minute, and what one rank does for 16 s. Memory needs a second
+-- witness: blocks that are alive and came lately, or shared memory that grows with it. Where it grows by little, only
+-- results that are kept with their graphs count (cause "small"; recorded.c looks for them).
 WITH series AS (
     SELECT rank, target_pid AS pid, timestamp AS moment, 'memory' AS what, memory_mb AS value FROM memory_usage
     UNION ALL SELECT rank, target_pid, timestamp, 'threads', threads FROM memory_usage
@@ -37,8 +38,8 @@ WITH series AS (
 ), grows AS (
     SELECT *, last - first AS grown FROM summed
     WHERE n >= 16 AND seconds >= 16 AND q1 < q2 AND q2 < q3 AND q3 < q4 AND late_slope >= 0.5 * slope
-      AND last - first >= 0.05 * first
-      AND last - first >= CASE what WHEN 'memory' THEN 32 WHEN 'shared memory' THEN 32 WHEN 'descriptors' THEN 50
+      AND last - first >= CASE what WHEN 'memory' THEN 0.02 ELSE 0.05 END * first
+      AND last - first >= CASE what WHEN 'memory' THEN 8 WHEN 'shared memory' THEN 32 WHEN 'descriptors' THEN 50
                                     WHEN 'threads' THEN 20 ELSE 8 END
 ), lasting AS (
     SELECT g.* FROM grows g
@@ -59,14 +60,15 @@ WITH series AS (
            EXISTS (SELECT 1 FROM grows o WHERE o.pid = g.pid AND o.what = 'threads') AS by_threads,
            (SELECT string_agg('rank ' || o.rank || ' ' || round(o.last - o.first)::INTEGER, ', ' ORDER BY o.rank)
             FROM summed o WHERE o.what = g.what AND o.pid <> g.pid) AS of_others
-    FROM lasting g LEFT JOIN lately l ON l.pid = g.pid AND l.pos = 1 AND g.what = 'memory' AND l.mb >= 0.3 * g.grown
+    FROM (SELECT *, what = 'memory' AND (grown < 32 OR grown < 0.05 * first) AS small FROM lasting) g
+    LEFT JOIN lately l ON l.pid = g.pid AND l.pos = 1 AND g.what = 'memory' AND l.mb >= 0.3 * g.grown AND NOT g.small
 ), standing AS (
     SELECT pid, arg_max(function, n) AS function, arg_max(file, n) AS file, arg_max(line, n) AS line,
            arg_max(place, n) AS place, arg_max(source, n) AS source
     FROM (SELECT pid, function, file, line, place, source, count(*) AS n FROM threads
           WHERE NOT main AND NOT child AND place IS NOT NULL GROUP BY ALL HAVING count(*) >= 10) GROUP BY pid
 )
-SELECT CASE what WHEN 'shared memory' THEN 'shared_memory' WHEN 'memory' THEN CASE of WHEN 'python' THEN 'heap' ELSE 'tensors' END
+SELECT CASE what WHEN 'shared memory' THEN 'shared_memory' WHEN 'memory' THEN CASE WHEN small THEN 'small' WHEN of = 'python' THEN 'heap' ELSE 'tensors' END
                  ELSE what END AS cause,
        w.rank, w.pid, what, CASE WHEN w.rank IS NULL THEN 'process ' || w.pid ELSE 'rank ' || w.rank END AS who,
        CASE what WHEN 'memory' THEN 'keeps more and more memory' WHEN 'shared memory' THEN 'keeps more and more shared memory'

@@ -1,13 +1,16 @@
 -- kind: slow_job
 -- needs: python.torch_step
--- asks: whether all ranks lose most of each step to a lock that they take in turns
+-- asks: whether all ranks lose most of each step for one reason: a lock that they take in turns, or their storage
 -- sure: likely
--- says: All ranks lose {percent}% of every step to {what} that they take in turns.
+-- says: All ranks lose {percent}% of every step, {because}.
 -- evidence: step | {step_ms} ms; {rest_ms} ms of it in none of torch's phases, on the median rank
 -- evidence: waits | {waiters} | {place} | {source}
 -- evidence: holds | {holder} | {holder_place} | {holder_source}
--- why: Likely: most of each step is in no phase on every rank, and ranks were seen to wait for each other there.
--- next: take the lock less often, or let one rank do it for all.
+-- why: Likely: most of each step is in no phase on every rank, and they were seen to wait for the same there.
+-- next: {next}
+--
+-- Where the looks have not met two ranks at the lock, some more looks at one rank decide (recorded.c); what it does
+-- then must be a wait too, since a rank may well compute outside of torch's phases.
 WITH lengths AS (
     SELECT rank, target_pid AS pid, duration_ms, duration_ms - data_ms - forward_ms - backward_ms - optimizer_ms AS rest_ms,
            row_number() OVER (PARTITION BY target_pid ORDER BY timestamp DESC) AS age
@@ -23,9 +26,14 @@ WITH lengths AS (
     SELECT * FROM threads h WHERE main AND NOT child AND wait IS DISTINCT FROM 'file lock'
     AND file IN (SELECT file FROM waiting) AND function IN (SELECT function FROM waiting) LIMIT 1
 )
-SELECT 'file_lock' AS cause, 'a file lock' AS what, round(100 * share)::INTEGER AS percent, round(step_ms)::INTEGER AS step_ms,
-       round(rest_ms)::INTEGER AS rest_ms, 'ranks ' || (SELECT string_agg(rank::VARCHAR, ', ' ORDER BY rank) FROM waiting) AS waiters,
-       w.place, w.source, w.file, w.line, w.function, 'rank ' || h.rank AS holder, h.place AS holder_place, h.source AS holder_source,
-       whole.ranks AS explains
-FROM whole, (SELECT * FROM waiting ORDER BY rank LIMIT 1) w LEFT JOIN holding h ON true
-WHERE whole.ranks >= 2 AND whole.n >= 20 AND least >= 0.4 AND whole.rest_ms >= 10 AND w.nwaiting >= 2
+SELECT CASE WHEN nwaiting >= 2 THEN 'file_lock' ELSE 'python' END AS cause,
+       'since they take a file lock in turns' AS because,
+       'take the lock less often, or let one rank do it for all.' AS next,
+       round(100 * share)::INTEGER AS percent, round(step_ms)::INTEGER AS step_ms, round(rest_ms)::INTEGER AS rest_ms,
+       (SELECT any_value(pid) FROM ranks) AS pid,
+       CASE WHEN nwaiting >= 2 THEN 'ranks ' || (SELECT string_agg(rank::VARCHAR, ', ' ORDER BY rank) FROM waiting) END AS waiters,
+       w.* EXCLUDE (nwaiting), h.* , whole.ranks AS explains
+FROM whole
+LEFT JOIN (SELECT place, source, file, line, function, nwaiting FROM waiting WHERE nwaiting >= 2 ORDER BY rank LIMIT 1) w ON true
+LEFT JOIN (SELECT 'rank ' || rank AS holder, place AS holder_place, source AS holder_source FROM holding) h ON true
+WHERE whole.ranks >= 2 AND whole.n >= 20 AND least >= 0.4 AND whole.rest_ms >= 10

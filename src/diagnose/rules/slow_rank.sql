@@ -110,7 +110,7 @@ SELECT rank, cause, round(100 * share)::INTEGER AS percent, round(step_ms, 1) AS
                   WHEN 'more_work' THEN 'share the samples evenly over the ranks.'
                   WHEN 'gil' THEN 'move that work to a process, or to the time between steps.'
                   WHEN 'quota' THEN 'raise the CPU limit of its container.'
-                  WHEN 'cpu_neighbour' THEN 'see who else runs on its CPUs, and pin the ranks apart.'
+                  WHEN 'cpu_neighbour' THEN 'pin the ranks apart, or move those that share its CPUs.'
                   ELSE 'look where the time goes: probing -t ' || (SELECT any_value(pid) FROM paired p WHERE p.rank = judged.rank) || ' flamegraph' END AS next,
        thread, file, line, function, source
 FROM judged
