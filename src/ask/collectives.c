@@ -373,6 +373,7 @@ static bool judge(const struct pb_collective_rank *ranks, size_t n, const struct
         j->others[i] = !has && ranks[i].result == 0 && (j->of[i] || is_member(g, ranks[i].rank));
         missing += j->others[i];
         if (j->waits[i]) {
+            s->nwaiting++;
             s->on_gpu = s->on_gpu || (g->gpu && c->has_started);
             s->seconds = s->seconds < 0 || c->seconds < s->seconds ? c->seconds : s->seconds;
             s->timeout_s = c->timeout_s;

@@ -66,6 +66,7 @@ struct pb_stall {
     double seconds;   /* since the last of the waiting ranks issued it */
     double timeout_s; /* after which torch ends the job; 0: unknown */
     char waiting[96]; /* ranks that have issued it: "0, 2-3" */
+    int nwaiting;
     char others[96];  /* those that have not, or have issued something else */
     char unasked[96]; /* ranks of the group without an answer: not asked, or ended; "": none, or unknown */
     char difference[200]; /* "broadcast instead of all_reduce" */

@@ -8,6 +8,7 @@
 #include "base/time.h"
 #include "diagnose/ended.h"
 #include "diagnose/headline.h"
+#include "diagnose/issued.h"
 #include "diagnose/look.h"
 #include "diagnose/recorded.h"
 #include "diagnose/since.h"
@@ -51,6 +52,11 @@ static bool is_ending(const struct pb_diag_job *job)
 static unsigned left_to_wait(const struct pb_diag_job *job)
 {
     unsigned left = is_ending(job) ? PATIENCE_MS : 0;
+    /* Ranks in one another's way by their recorders: proved only later. */
+    bool stands = job->stall.kind != PB_STALL_NONE && job->stall.kind != PB_STALL_ALL_IN && job->stall_hidden;
+
+    if (stands && job->stall.seconds * 1e3 < PATIENCE_MS)
+        left = PATIENCE_MS - (unsigned)(job->stall.seconds * 1e3);
 
     for (size_t i = 0; i < job->nends && !job->over; i++) {
         const struct pb_diag_end *e = &job->ends[i];
@@ -117,6 +123,8 @@ static int judge(const struct pb_ask *ask, const struct pb_diag_rules *rules, co
     if (may_find(a->job, &looked))
         r = pb_diag_rules_run(ask, &looked, a->job, &none, limit_ms, &a->findings, err);
     free(looked.at);
+    if (r >= 0)
+        pb_diag_issued_merge(a->job, &a->findings);
     if (r >= 0 && probed)
         r = pb_diag_recorded(ask, rules, probed, a, limit_ms, err);
     if (r >= 0)
@@ -199,7 +207,7 @@ static int look_and_judge(const struct pb_ask *ask, const struct pb_diag_rules *
     int r = pb_diag_look(ask, &d->jobs, &(struct pb_look_options){.between_ms = between_ms}, err);
 
     for (size_t i = 0; r == 0 && i < d->n; i++)
-        if ((r = pb_diag_follow(d->at[i].job)) < 0)
+        if ((r = pb_diag_issued(d->at[i].job)) < 0 || (r = pb_diag_follow(d->at[i].job)) < 0)
             pb_fail(err, r, "out of memory");
     for (size_t i = 0; r == 0 && i < d->n; i++)
         if ((r = pb_diag_ended_complete(ask, d->at[i].job)) < 0)

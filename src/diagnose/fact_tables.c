@@ -3,6 +3,7 @@
 
 #include "ask/stacks.h"
 #include "base/text.h"
+#include "diagnose/issued.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,8 @@ static const char *const end_columns[][2] = {
     {"held", "VARCHAR"},
     {"leaving", "BOOLEAN"},
     {"in_event_loop", "BOOLEAN"},
+    {"serves", "BOOLEAN"},
+    {"child_moves", "BOOLEAN"},
     {"young", "BOOLEAN"},
     {"signal", "INTEGER"},
     {"status", "INTEGER"},
@@ -225,6 +228,20 @@ static const char *const end_columns[][2] = {
 };
 #define END_COLUMNS (sizeof(end_columns) / sizeof(end_columns[0]))
 
+/* Whether one of its children, or of their children, ran between the looks; if a pid is given, that one. */
+static bool has_child_that_moves(const struct pb_diag_job *job, size_t process, pid_t pid)
+{
+    for (size_t i = 0; i < job->nthreads; i++) {
+        size_t at = job->threads[i].process;
+        if (!job->threads[i].moved || (pid && job->processes[at].pid != pid))
+            continue;
+        for (int depth = 0; depth < 64 && job->processes[at].parent != PB_NOBODY; depth++)
+            if ((at = job->processes[at].parent) == process)
+                return true;
+    }
+    return false;
+}
+
 static void put_thread(struct columns *c, const struct pb_diag_job *job, const struct pb_diag_end *e)
 {
     const struct pb_diag_thread *t = e->thread == PB_NOBODY ? NULL : &job->threads[e->thread];
@@ -249,6 +266,9 @@ static void put_thread(struct columns *c, const struct pb_diag_job *job, const s
     text(c, t ? t->held : NULL);
     truth(c, t && t->leaving);
     truth(c, t && t->in_event_loop);
+    truth(c, t && t->serves);
+    truth(c,
+          t && has_child_that_moves(job, e->process, t->wait.kind == PB_WAIT_CHILD ? 0 : t->wait.holder_pid));
     truth(c, p->young);
     whole(c, p->signal, p->signal);
     whole(c, p->status, p->status >= 0);
@@ -537,6 +557,42 @@ static void put_ended(FILE *out, const struct pb_diag_job *job)
     end(out, ended_columns, ENDED_COLUMNS);
 }
 
+static const char *const stall_columns[][2] = {
+    {"what", "VARCHAR"},   {"group_name", "VARCHAR"}, {"op", "VARCHAR"},      {"number", "BIGINT"},
+    {"seconds", "DOUBLE"}, {"gpu", "BOOLEAN"},        {"waiting", "VARCHAR"}, {"nwaiting", "INTEGER"},
+    {"others", "VARCHAR"}, {"other", "INTEGER"},      {"unasked", "VARCHAR"}, {"difference", "VARCHAR"},
+};
+#define STALL_COLUMNS (sizeof(stall_columns) / sizeof(stall_columns[0]))
+
+/* What stands by torch's Flight Recorder: a row, or none. */
+static void put_stall(FILE *out, const struct pb_diag_job *job)
+{
+    const struct pb_stall *s = &job->stall;
+    struct columns c = {out, true};
+    int other = -1;
+    char end_of_text;
+
+    begin(out, "stall", stall_columns, STALL_COLUMNS);
+    if (s->kind != PB_STALL_NONE) {
+        bool one = sscanf(s->others, "%d%c", &other, &end_of_text) == 1;
+        fputs(", ", out);
+        text(&c, pb_diag_stall_name(s->kind));
+        text(&c, s->group);
+        text(&c, s->op);
+        whole(&c, (long long)s->number, true);
+        number(&c, s->seconds, true);
+        truth(&c, s->gpu);
+        text(&c, s->waiting);
+        whole(&c, s->nwaiting, true);
+        text(&c, s->others);
+        whole(&c, other, one);
+        text(&c, s->unasked);
+        text(&c, s->difference);
+        putc(')', out);
+    }
+    end(out, stall_columns, STALL_COLUMNS);
+}
+
 void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job)
 {
     fputs("WITH ", out);
@@ -547,5 +603,7 @@ void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job)
     put_job(out, job);
     fputs(", ", out);
     put_ended(out, job);
+    fputs(", ", out);
+    put_stall(out, job);
     putc(' ', out);
 }

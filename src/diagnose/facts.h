@@ -4,6 +4,7 @@
  * Nothing here judges. graph.c follows the waits; rules (rules/) say what an end means. */
 #pragma once
 
+#include "ask/collectives.h"
 #include "ask/waits.h"
 
 #include <stdbool.h>
@@ -42,6 +43,7 @@ struct pb_diag_thread {
     bool leaving;                /* it is on its way out of the program */
     bool finalizing;             /* the interpreter ends: no script is below what it runs */
     bool in_event_loop;          /* its own code is called by an event loop, which stands still meanwhile */
+    bool serves;                 /* it waits for clients */
     bool cut_off;                /* its event loop waits, and nothing is left that could wake it */
     struct pb_diag_place task;   /* then: a task that it leaves waiting */
     const struct pb_shown_thread *shown;
@@ -139,6 +141,8 @@ struct pb_diag_job {
     size_t nended;
     struct pb_stacks_answer *answers; /* of the second look: what threads point into */
     size_t nanswers;
+    struct pb_stall stall; /* what stands by torch's Flight Recorder */
+    bool stall_hidden;     /* of a rank that waits for it the stack does not say so */
 };
 
 /* Whether the interpreter of a rank ends, or is gone already while C code still ends. */

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/time.h"
 #include "diagnose/cut_off.h"
+#include "diagnose/serves.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ enum {
 
 struct before {
     pid_t pid, tid;
+    char state;
     uint64_t place, ran, slices;
 };
 
@@ -78,8 +80,10 @@ static int keep_before(struct befores *b, const struct pb_stacks *s)
             b->room = room;
         }
         struct before *one = &b->at[b->n++];
-        *one = (struct before){
-            .pid = s->pid, .tid = s->threads[i].native.tid, .place = place_of(&s->threads[i])};
+        *one = (struct before){.pid = s->pid,
+                               .tid = s->threads[i].native.tid,
+                               .state = s->threads[i].native.state,
+                               .place = place_of(&s->threads[i])};
         read_ran(one->pid, one->tid, &one->ran, &one->slices);
     }
     return 0;
@@ -143,8 +147,14 @@ static int ask_all(const struct pb_ask *ask, const struct pb_diag_jobs *jobs, un
     }
     for (size_t i = 0; i < jobs->n; i++)
         for (size_t k = 0; k < jobs->at[i].nprocesses; k++)
-            if (can_be_read(&jobs->at[i].processes[k]))
-                a.targets.at[a.targets.n++].pid = jobs->at[i].processes[k].pid;
+            if (can_be_read(&jobs->at[i].processes[k])) {
+                const struct pb_diag_process *p = &jobs->at[i].processes[k];
+                struct pb_target *t = &a.targets.at[a.targets.n++];
+                t->pid = p->pid;
+                /* Of ranks torch's Flight Recorder is read too. */
+                if (p->rank >= 0 && p->parent == PB_NOBODY)
+                    pb_target_set_rank(t, p->rank);
+            }
     int r = pb_stacks_ask(&limited, &a.targets, &options, whole ? PB_WAITS_ALL : PB_WAITS_NONE, a.answers);
     if (r < 0)
         asked_done(&a);
@@ -347,6 +357,11 @@ static bool has_left_script(const struct pb_shown_thread *t)
            (strcmp(outermost->name, "<module>") != 0 && strncmp(outermost->file, "<frozen", 7) != 0);
 }
 
+static bool is_stopped(char state)
+{
+    return state == 'T' || state == 't';
+}
+
 static void fill_thread(const struct pb_stacks *s, size_t i, const struct befores *befores,
                         const struct pb_diag_job *job, struct pb_diag_thread *ret)
 {
@@ -377,11 +392,15 @@ static void fill_thread(const struct pb_stacks *s, size_t i, const struct before
     /* `catch` holds a program at its last exception: it has left its script and does not end. */
     ret->finalizing = ret->main && t->python && !ret->leaving && !ret->held[0] && has_left_script(t) &&
                       (!t->truncated || !t->nframes);
+    ret->serves = pb_diag_serves(s->pid, t);
     ret->cut_off = pb_diag_is_cut_off(s, t, &ret->task);
     ret->peer = -1;
     find_collective(t, port, ret);
     read_ran(s->pid, ret->tid, &ran, &slices);
     const struct before *b = find_before(befores, s->pid, ret->tid);
+    /* Who reads it may stop it for a moment, a keeper of ours as well as a debugger. */
+    if (is_stopped(ret->state) && b && !is_stopped(b->state))
+        ret->state = 'S';
     ret->same = b && b->place == place_of(t);
     ret->moved = !b || b->place != place_of(t) || b->slices != slices || b->ran != ran;
     ret->cpu = b && between > 0 ? (double)(ran - b->ran) / 1e9 / between : 0;

@@ -1,5 +1,6 @@
 /* neighbours: see neighbours.h. The kernel counts CPU time of whole processes, and knows of each thread which
- * CPU it ran on last. So a process that used CPU between two looks, and has a thread there, is a neighbour. */
+ * CPU it ran on last. So a process that used CPU between two looks, and has a thread there, is a neighbour.
+ */
 #include "diagnose/neighbours.h"
 
 #include "ask/task.h"

@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "diagnose/kept_graphs.h"
+#include "diagnose/graph_leak.h"
 #include "diagnose/neighbours.h"
 
 #include <errno.h>
@@ -173,12 +173,12 @@ static void name_neighbours(const struct pb_ask *ask, struct pb_diag_finding *f)
         snprintf(e->field[1], sizeof(e->field[1]), "%s", who);
 }
 
-/* Memory that grows and is neither Python's nor a tensor's that a sample met: results that are kept with their
- * graphs are a second witness. */
-static void find_kept_graphs(const struct pb_ask *ask, const struct pb_targets *targets,
-                             struct pb_diag_finding *f)
+/* Memory that grows and is neither Python's nor a tensor's that a sample met: results that are kept with
+ * their graphs are a second witness. */
+static void find_graph_leak(const struct pb_ask *ask, const struct pb_targets *targets,
+                            struct pb_diag_finding *f)
 {
-    struct pb_kept_graphs kept;
+    struct pb_graph_leak kept;
     struct pb_err ignored;
 
     if (strcmp(f->kind, "leak") != 0 || f->sure != PB_DIAG_REMARK ||
@@ -186,7 +186,7 @@ static void find_kept_graphs(const struct pb_ask *ask, const struct pb_targets *
         return;
     for (size_t i = 0; i < targets->n; i++) {
         if (targets->at[i].pid != f->pid || targets->at[i].dead ||
-            pb_diag_kept_graphs(ask, &targets->at[i], &kept, &ignored) < 0)
+            pb_diag_graph_leak(ask, &targets->at[i], &kept, &ignored) < 0)
             continue;
         bool scalar = strcmp(kept.shape, "scalar") == 0;
         f->sure = PB_DIAG_LIKELY;
@@ -206,8 +206,8 @@ static void find_kept_graphs(const struct pb_ask *ask, const struct pb_targets *
 }
 
 /* Looks for what rules cannot see. That all ranks are slow counts only where they wait for the same: whatever
- * they compute between their steps may be what they are there for. Memory that grows by little counts only with
- * a second witness. */
+ * they compute between their steps may be what they are there for. Memory that grows by little counts only
+ * with a second witness. */
 static void look_further(const struct pb_ask *ask, const struct pb_targets *targets,
                          struct pb_diag_findings *findings, size_t first)
 {
@@ -219,7 +219,7 @@ static void look_further(const struct pb_ask *ask, const struct pb_targets *targ
         if (all || strcmp(f->kind, "slow_rank") == 0)
             find_own_line(ask, targets, f);
         name_neighbours(ask, f);
-        find_kept_graphs(ask, targets, f);
+        find_graph_leak(ask, targets, f);
         if ((!all || strcmp(f->cause, "python") != 0) && strcmp(f->cause, "small") != 0)
             findings->at[n++] = *f;
     }

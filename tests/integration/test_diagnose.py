@@ -163,6 +163,22 @@ HANGS = {
         steps(save)"""),
     "barrier": ("mismatch", "operation", """
         steps(lambda: dist.barrier())  # here"""),
+    "skipped_async": ("blocked_call", "sleep", """
+        def save():
+            time.sleep(1000)  # here
+        for step in range(10**9):
+            if step == 3 and rank == 2:
+                save()
+            work = dist.all_reduce(torch.ones(4), async_op=True)
+            while not work.is_completed():
+                time.sleep(0.01)"""),
+    "other_async": ("mismatch", "operation", """
+        for step in range(10**9):
+            if step == 3 and rank == 2:
+                work = dist.broadcast(torch.ones(4), src=0, async_op=True)
+            else:
+                work = dist.all_reduce(torch.ones(4), async_op=True)
+            while not work.is_completed(): time.sleep(0.01)  # here"""),
     "pipe": ("blocked_call", "pipe", """
         ends = os.pipe()
         def read():
@@ -203,6 +219,27 @@ def test_nothing_is_found_where_nothing_is_wrong(warm, tmp_path, code):
         for _ in range(3):
             answer, status = diagnosis(pids[0])
             assert status == 0, answer
+
+
+# Rank 0 is idle or has a child work for it, and the others wait for longer than a wait needs to count.
+PATIENCE = ["listener.accept()", "subprocess.run(['sh', '-c', 'while :; do :; done'])"]
+
+
+@pytest.mark.parametrize("call", PATIENCE)
+def test_who_waits_for_clients_or_for_a_child_at_work_is_not_accused(warm, tmp_path, call):
+    code = f"""
+        import socket
+        listener = socket.create_server(("127.0.0.1", 0))
+        dist.barrier()
+        if rank == 0:
+            {call}
+        dist.broadcast(torch.ones(4), src=0)"""
+    with job(warm, tmp_path, code) as (pids, _):
+        def remarks():
+            answer, status = diagnosis(pids[0])
+            assert status == 0, answer
+            return answer["findings"]
+        jobs.wait_until(remarks, what="a remark: all others wait for rank 0")
 
 
 def test_the_answer_stands_alone(warm, tmp_path):

@@ -24,6 +24,7 @@ THERE = {
     "src/cli/remote.c": (1, USER), "src/cluster/cluster_file.c": (3, OWN), "src/cluster/link/own_service.c": (3, OWN),
     "src/cluster/link/token.c": (1, USER),
     "src/control/rundir.c": (4, "runs of the user's own"),
+    "src/diagnose/neighbours.c": (1, PROC),
     "src/diagnose/rule.c": (2, USER), "src/diagnose/skills/skill.c": (3, USER),
     "src/engine/archive/archive_commit.c": (4, "below an archive that the person named"),
     "src/engine/archive/archive_count.c": (1, "below an archive"),

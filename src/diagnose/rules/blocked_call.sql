@@ -12,7 +12,7 @@ SELECT CASE wait WHEN 'sleep' THEN 'sleep' WHEN 'socket' THEN 'socket' WHEN 'pip
                  WHEN 'file lock' THEN 'file_lock'
                  WHEN 'file' THEN CASE WHEN wait_text LIKE '/dev/%' THEN 'io' ELSE 'fifo' END
                  ELSE CASE WHEN state = 'D' THEN 'disk' WHEN call LIKE 'open%' THEN 'fifo' WHEN call = 'poll' OR call LIKE 'epoll%' OR call LIKE '%select%' THEN 'socket' ELSE 'other' END END AS cause,
-       CASE wait WHEN 'sleep' THEN 'slept'
+       CASE WHEN serves THEN 'waited for clients' ELSE CASE wait WHEN 'sleep' THEN 'slept'
                  WHEN 'socket' THEN 'waited to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a socket')
                  WHEN 'pipe' THEN 'waited to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a pipe')
                  WHEN 'file' THEN 'waited to ' || CASE WHEN writes THEN 'write to ' ELSE 'read from ' END || coalesce(wait_text, 'a file')
@@ -20,8 +20,10 @@ SELECT CASE wait WHEN 'sleep' THEN 'sleep' WHEN 'socket' THEN 'socket' WHEN 'pip
                  WHEN 'file lock' THEN 'waited for a file lock'
                  WHEN 'poll' THEN 'waited in ' || call
                  ELSE CASE WHEN state = 'D' THEN 'been blocked in the kernel' WHEN call LIKE 'open%' THEN 'waited for the other end of a FIFO'
-                           WHEN call IS NOT NULL THEN 'waited in ' || call ELSE 'waited' END END AS done,
-       CASE WHEN own_end THEN 'certain' ELSE 'likely' END AS sure,
+                           WHEN call IS NOT NULL THEN 'waited in ' || call ELSE 'waited' END END END AS done,
+       -- Nobody has to call a server, and a child that is at work may take its time.
+       CASE WHEN own_end THEN 'certain' WHEN serves OR (child_moves AND wait IN ('child', 'pipe') AND waiting < 60) THEN 'remark'
+            ELSE 'likely' END AS sure,
        CASE WHEN own_end THEN 'Certain: only it has the other end, so nobody can answer.'
             ELSE 'Likely: nothing moved between the looks, and all others have waited for it for ' || round(waiting)::INTEGER || ' s.' END AS reason,
        CASE wait WHEN 'sleep' THEN 'find out what it sleeps for; nobody else can end this.'

@@ -1,6 +1,6 @@
-/* kept_graphs: see kept_graphs.h. A training has a bounded number of results with a gradient at any moment, and
+/* graph_leak: see graph_leak.h. A training has a bounded number of results with a gradient at any moment, and
  * drops them after each step. So some dozens of one shape, and more of them with every look, are kept. */
-#include "diagnose/kept_graphs.h"
+#include "diagnose/graph_leak.h"
 
 #include "ask/few.h"
 #include "ask/sources.h"
@@ -34,7 +34,7 @@ static long count_of(const struct pb_few *few, const char *shape)
 }
 
 /* Counts at all looks, of the shapes of the first one. */
-static int count(const struct pb_query_sources *sources, struct pb_few *few, struct pb_kept_graphs *ret,
+static int count(const struct pb_query_sources *sources, struct pb_few *few, struct pb_graph_leak *ret,
                  struct pb_err *err)
 {
     char shapes[SHAPES][sizeof(ret->shape)] = {{0}};
@@ -72,7 +72,7 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
 {
     _cleanup_(pb_query_sources_done) struct pb_query_sources sources = {0};
     _cleanup_free_ struct pb_few *few = calloc(1, sizeof(*few));
-    struct pb_kept_graphs found = {0};
+    struct pb_graph_leak found = {0};
     struct pb_target target = *(const struct pb_target *)arg;
 
     int r = few ? 0 : pb_fail(err, -ENOMEM, "out of memory");
@@ -87,13 +87,13 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
     }
     if (r < 0)
         return r;
-    struct pb_kept_graphs *copy = pb_room_copy(room, &found, sizeof(found));
+    struct pb_graph_leak *copy = pb_room_copy(room, &found, sizeof(found));
     pb_task_answer(room, copy);
     return copy ? 0 : pb_fail(err, -ENOMEM, "out of memory");
 }
 
-int pb_diag_kept_graphs(const struct pb_ask *ask, const struct pb_target *target, struct pb_kept_graphs *ret,
-                        struct pb_err *err)
+int pb_diag_graph_leak(const struct pb_ask *ask, const struct pb_target *target, struct pb_graph_leak *ret,
+                       struct pb_err *err)
 {
     struct pb_target copy = *target;
     struct pb_task task = {.work = answer,
@@ -105,7 +105,7 @@ int pb_diag_kept_graphs(const struct pb_ask *ask, const struct pb_target *target
     int r = pb_task_run(ask, &task, err);
     if (r < 0)
         return r;
-    *ret = *(const struct pb_kept_graphs *)pb_task_answer_of(&task);
+    *ret = *(const struct pb_graph_leak *)pb_task_answer_of(&task);
     pb_room_free(task.room);
     return 0;
 }
