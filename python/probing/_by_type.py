@@ -64,9 +64,9 @@ def message_of(error, describe):
             files = " -> ".join(describe(each) for each in (file, other) if each is not None)
             return "[Errno %s] %s%s" % (words(number, describe), words(why, describe), ": " + files if files else "")
     elif owner is SyntaxError:
-        said, file, line = (SyntaxError.__dict__[name].__get__(error) for name in ("msg", "filename", "lineno"))
+        message, file, line = (SyntaxError.__dict__[name].__get__(error) for name in ("msg", "filename", "lineno"))
         place = ", ".join(([exact_text(file).rpartition("/")[2]] if exact_text(file) else []) + (["line %d" % line] if type(line) is int else []))
-        return words(said, describe) + (" (%s)" % place if place else "")
+        return words(message, describe) + (" (%s)" % place if place else "")
     elif owner is GROUP:
         n = len(parts_of(error))
         return "%s (%d sub-exception%s)" % (words(GROUP.__dict__["message"].__get__(error), describe), n, "" if n == 1 else "s")

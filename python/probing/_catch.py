@@ -190,8 +190,8 @@ def note(text):
 class Catch:
     """One `probing catch`, until it is stopped."""
 
-    def __init__(self, prompt, limit_ms, said):
-        self.prompt, self.limit_ms, self.said = prompt, limit_ms, said
+    def __init__(self, prompt, limit_ms, connect_hint):
+        self.prompt, self.limit_ms, self.connect_hint = prompt, limit_ms, connect_hint
         self.set = []  # (holder, name, former hook, our hook)
         self.tables = make_table("python.exceptions"), make_table("python.crash_frames")
         numbers = _probing.shared.setdefault("catch numbers", [0])
@@ -292,7 +292,7 @@ class Mortem(_pause.Pause):
 
     def __init__(self, catch, why, frames, lines, error):
         _pause.Pause.__init__(self, catch.limit_ms)
-        self.said = catch.said
+        self.connect_hint = catch.connect_hint
         self.catch, self.why, self.frames, self.lines, self.error = catch, why, frames, lines, error
 
     def line_of(self, frame):

@@ -293,7 +293,7 @@ class Session:
         _streams.sinks.pop(get_ident(), None)
 
     def moved(self, breakpoint, file):
-        self.event("breakpoint", {"reason": "changed", "breakpoint": self.told_place(breakpoint, file)})
+        self.event("breakpoint", {"reason": "changed", "breakpoint": self.breakpoint_body(breakpoint, file)})
 
     # --- tasks
 
@@ -418,15 +418,15 @@ class Session:
         path = self.to_local(canonical(name))
         return {"name": path.rpartition("/")[2], "path": path}
 
-    def told_place(self, breakpoint, file):
+    def breakpoint_body(self, breakpoint, file):
         line = breakpoint.line()
-        told = {"id": breakpoint.number, "verified": line > 0, "line": (line or breakpoint.wanted) - 1 + self.first_line}
+        body = {"id": breakpoint.number, "verified": line > 0, "line": (line or breakpoint.wanted) - 1 + self.first_line}
         if not line:
-            told["message"] = "no code at that line is loaded yet"
-            told["reason"] = "pending"
+            body["message"] = "no code at that line is loaded yet"
+            body["reason"] = "pending"
         if file is not None:
-            told["source"] = {"path": self.to_local(file)}
-        return told
+            body["source"] = {"path": self.to_local(file)}
+        return body
 
 
 LATER = object()

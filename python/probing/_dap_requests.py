@@ -29,8 +29,8 @@ class Requests(_dap.Session):
         from _operator import _compare_digest
 
         if not self.admitted:
-            said = arguments.get("token")
-            if not isinstance(said, str) or not _compare_digest(said.encode("utf-8", "replace"), self.token):
+            token = arguments.get("token")
+            if not isinstance(token, str) or not _compare_digest(token.encode("utf-8", "replace"), self.token):
                 self.over = True
                 wait = _dap.allocate_lock()  # makes guessing slow
                 wait.acquire()
@@ -99,24 +99,24 @@ class Requests(_dap.Session):
             line = int(each.get("line", 0)) + 1 - self.first_line
             made.append(self.make_breakpoint(line, each))
         self.debugger.set_breakpoints(path, [breakpoint for breakpoint, why in made if why is None])
-        told = []
+        bodies = []
         for breakpoint, why in made:
-            told.append(self.told_place(breakpoint, _places.canonical(path)))
+            bodies.append(self.breakpoint_body(breakpoint, _places.canonical(path)))
             if why is not None:
-                told[-1].update(verified=False, message=why, reason="failed")
-        return {"breakpoints": told}
+                bodies[-1].update(verified=False, message=why, reason="failed")
+        return {"breakpoints": bodies}
 
     def do_setFunctionBreakpoints(self, request, arguments):
-        functions, told = {}, []
+        functions, bodies = {}, []
         for each in arguments.get("breakpoints") or ():
             place, why = self.make_breakpoint(0, each)
-            told.append({"id": place.number, "verified": why is None})
+            bodies.append({"id": place.number, "verified": why is None})
             if why is not None:
-                told[-1]["message"] = why
+                bodies[-1]["message"] = why
             else:
                 functions[str(each.get("name", "")).rpartition(":")[2].strip()] = place
         self.debugger.set_functions(functions)
-        return {"breakpoints": told}
+        return {"breakpoints": bodies}
 
     def do_setExceptionBreakpoints(self, request, arguments):
         filters = set(arguments.get("filters") or ())
@@ -181,12 +181,12 @@ class Requests(_dap.Session):
         lines = trace_lines(stop)
         for frame in stack[start:start + levels]:
             code = frame.f_code
-            told = {"id": self.number_for(stop, Frame(frame)), "name": getattr(code, "co_qualname", code.co_name), "source": self.source_of(code),
+            body = {"id": self.number_for(stop, Frame(frame)), "name": getattr(code, "co_qualname", code.co_name), "source": self.source_of(code),
                     "line": (lines.get(id(frame)) or frame.f_lineno or 1) - 1 + self.first_line, "column": self.first_line}
             if not self.debugger.is_mine(code):
-                told["presentationHint"] = "subtle"
-                told["source"]["presentationHint"] = "deemphasize"
-            frames.append(told)
+                body["presentationHint"] = "subtle"
+                body["source"]["presentationHint"] = "deemphasize"
+            frames.append(body)
         return {"stackFrames": frames, "totalFrames": len(stack)}
 
     def do_scopes(self, request, arguments):
@@ -203,19 +203,19 @@ class Requests(_dap.Session):
 
         return self.later(request, make, stop, LOOK_MS)
 
-    def told_value(self, stop, value, expression="", full=False):
+    def value_body(self, stop, value, expression="", full=False):
         try:
             text = render(value, full=full)
         except Exception as error:
             text = "<%s whose repr raises %s>" % (type(value).__name__, type(error).__name__)
         named, indexed = part_counts(value)
-        told = {"value": text, "type": class_name(type(value)), "variablesReference": 0}
+        body = {"value": text, "type": class_name(type(value)), "variablesReference": 0}
         if named or indexed:
-            told["variablesReference"] = self.number_for(stop, Holder(value, expression))
-            told.update(namedVariables=named, indexedVariables=indexed)
+            body["variablesReference"] = self.number_for(stop, Holder(value, expression))
+            body.update(namedVariables=named, indexedVariables=indexed)
         if expression:
-            told["evaluateName"] = expression
-        return told
+            body["evaluateName"] = expression
+        return body
 
     def do_variables(self, request, arguments):
         stop, holder = self.thing_of(arguments.get("variablesReference"), Holder)
@@ -223,7 +223,7 @@ class Requests(_dap.Session):
         count = min(int(arguments.get("count") or 0) or PAGE_MAX, PAGE_MAX)
 
         def look():
-            return {"variables": [dict(self.told_value(stop, value, expression), name=name)
+            return {"variables": [dict(self.value_body(stop, value, expression), name=name)
                                   for name, value, expression in holder.parts(what, start, count)]}
 
         return self.later(request, lambda: self.any_console(stop).look(look), stop, LOOK_MS)
@@ -243,9 +243,9 @@ class Requests(_dap.Session):
         source, context = str(arguments.get("expression", "")), arguments.get("context")
 
         def show(value):
-            told = self.told_value(stop, value, source if context in ("watch", "hover", "variables") else "", context == "clipboard")
-            told["result"] = told.pop("value") if value is not None or context != "repl" else ""
-            return told
+            body = self.value_body(stop, value, source if context in ("watch", "hover", "variables") else "", context == "clipboard")
+            body["result"] = body.pop("value") if value is not None or context != "repl" else ""
+            return body
 
         return self.later(request, lambda: self.console_of(stop, frame).run_code(source, show), stop,
                           LOOK_MS if context in ("watch", "hover", "variables") else None)
@@ -258,7 +258,7 @@ class Requests(_dap.Session):
 
         def show(value):
             holder.assign(name, value)
-            return self.told_value(stop, value)
+            return self.value_body(stop, value)
 
         return self.later(request, lambda: self.console_of(stop, frame).run_code("(%s\n)" % source, show), stop)
 
@@ -266,7 +266,7 @@ class Requests(_dap.Session):
         stop, frame = self.place_of(arguments)
         expression, source = str(arguments.get("expression", "")), str(arguments.get("value", ""))
         text = "%s = (%s\n)\n(%s)" % (expression, source, expression)
-        return self.later(request, lambda: self.console_of(stop, frame).run_code(text, lambda value: self.told_value(stop, value, expression)), stop)
+        return self.later(request, lambda: self.console_of(stop, frame).run_code(text, lambda value: self.value_body(stop, value, expression)), stop)
 
     def do_completions(self, request, arguments):
         stop, frame = self.place_of(arguments)

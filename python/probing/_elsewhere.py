@@ -18,10 +18,10 @@ BUSY = "the main thread is held, or another request waits for it: `probing now` 
 
 
 class Refused(Exception):
-    """Said to the client as one line."""
+    """Sent to the client as one line."""
 
 
-class Errand:
+class ThreadRun:
     """Code for another thread. Its output is queued: no thread of the program waits for a client."""
 
     def __init__(self, request, ident):
@@ -29,7 +29,7 @@ class Errand:
         self.state, self.lock, self.interrupted = WAITS, allocate_lock(), False
         self.send, self.queue, self.queued = request.send, [], 0
         self.outcome = None
-        self.guard = _signals.Guard(runner=Errand.begin)
+        self.guard = _signals.Guard(runner=ThreadRun.begin)
 
     # --- in the thread of the program; neither raises
 
@@ -137,16 +137,16 @@ def parts(request, wanted):
             raise Refused("code can run in the main thread only; threads() and frames(N) of `repl` look into %s" % name)
         if any(frame.f_code.co_filename.startswith("<probing>") for frame in _helpers.frames_of(ident)):
             raise Refused(BUSY)
-        errand = Errand(request, ident)
-        request.send = errand.put
+        pending = ThreadRun(request, ident)
+        request.send = pending.put
         try:
-            if not _probing.pend((errand.begin, code, last, names, errand.end)):
+            if not _probing.pend((pending.begin, code, last, names, pending.end)):
                 raise Refused(BUSY)
             limit_ms = int(timeout_ms or 0)
-            errand.wait(min(START_MS, limit_ms * 3 // 4) if limit_ms else START_MS)
+            pending.wait(min(START_MS, limit_ms * 3 // 4) if limit_ms else START_MS)
         finally:
             del request.send
-        error, trace = errand.outcome
+        error, trace = pending.outcome
         if error is not None:
             _by_type.ERROR["__traceback__"].__set__(error, trace)
             raise error

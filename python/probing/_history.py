@@ -63,7 +63,7 @@ def _write(snapshot):
 
 
 def _is_theirs(snapshot):
-    """Whether the program has begun one that lists events; ours has the newest alone."""
+    """Whether the program has started one that lists events; ours lists only the newest."""
     return any(len(trace) > 1 for trace in snapshot["device_traces"])
 
 

@@ -25,7 +25,7 @@ def operations_of(code, expression):
                 for line in range(node.lineno, (getattr(node, "end_lineno", None) or node.lineno) + 1):
                     found.setdefault(line + before, set()).add((on == expression, text))
             todo.extend(getattr(node, field, None) for field in node._fields)
-    return {line: told(each, code) for line, each in found.items()}
+    return {line: describe(each, code) for line, each in found.items()}
 
 
 def parse(code):
@@ -71,7 +71,7 @@ def spelled(node):
     return "%s.%s" % (inner, node.attr) if inner is not None else None
 
 
-def told(found, code):
+def describe(found, code):
     """The operations on the variable itself; else all, since it may have another name there."""
     names = [text for on, text in found if on] or [text for _, text in found]
     names = sorted(name for name in set(names) if is_in(name, code))

@@ -32,7 +32,7 @@ class Search:
         return any(self.leads(part, levels if type(part) is dict and not holds else levels - 1) for part in self.parts_of(value))
 
     def walk(self, value, path, levels):
-        """Names what was found, which leads() has told to be there."""
+        """Names the values that leads() found."""
         kind = type(value)
         if id(value) in self.left:
             self.left.discard(id(value))
@@ -81,12 +81,12 @@ def roots():
 
 def find(wanted):
     """{address: "cache of train"}, the shortest paths."""
-    search, told = Search(wanted), {}
+    search, paths = Search(wanted), {}
     for levels in range(LEVELS):
         search.nodes = 0
         for name, whose, value in roots():
             if search.left and search.leads(value, levels):
                 search.walk(value, name, levels)
-                told.update((address, path + whose) for address, path in search.found.items())
+                paths.update((address, path + whose) for address, path in search.found.items())
                 search.found = {}
-    return told
+    return paths

@@ -336,7 +336,7 @@ class Pause:
     """One stop of the main thread and the steps after it."""
 
     why, help = "the main thread is stopped", HELP
-    word, said = "pause", ""  # the command that holds it, and how to connect where that is known here
+    word, connect_hint = "pause", ""  # the command that holds it, and how to connect where that is known here
     can_step = True
     ended = False  # whether the functions of its frames have ended
 
@@ -386,7 +386,7 @@ class Pause:
         guard = self.guard = _signals.Guard(self.interrupted)
         since = self.last_input = self.since = _probing.milliseconds()
         self.going, self.ident = None, get_ident()
-        held = "%s %d %s" % (self.word, since, self.said)  # read from outside by backtrace and now (src/ask/stacks_take.c)
+        held = "%s %d %s" % (self.word, since, self.connect_hint)  # read from outside by backtrace and now (src/ask/stacks_take.c)
         scene = self.scene(stack)  # noqa: F841 the same
         self.frames = stack
         try:
@@ -396,7 +396,7 @@ class Pause:
                     self.meet(self.session, stack, True)
                 while self.going is None:
                     self.bell.acquire(True, TURN_MS / 1000)
-                    held = "%s %d %s" % (self.word, since, self.said)  # noqa: F841
+                    held = "%s %d %s" % (self.word, since, self.connect_hint)  # noqa: F841
                     self.attend(stack)
         except BaseException as raised:
             self.going = "continue"
@@ -597,7 +597,7 @@ def serve_control(arguments, channel):
         current = None
     if words[0] == "at":
         if current is not None:
-            current.said = " ".join(words[1:])
+            current.connect_hint = " ".join(words[1:])
         channel.write(b"ok \n")
         return
     if words[0] == "continue":
@@ -638,11 +638,11 @@ def serve_control(arguments, channel):
 
 def answer_again(pause, channel):
     """To a second `pause`."""
-    if pause.word != "pause" or not pause.said or pause.stopped_at is None:
+    if pause.word != "pause" or not pause.connect_hint or pause.stopped_at is None:
         channel.close("the process is %s already" % ("paused" if pause.word == "pause" else "held by `%s`: `continue` lets it go on" % pause.word), 1)
         return
     seconds = (_probing.milliseconds() - pause.since) // 1000
-    channel.write(("ok held %s\nsince %d s at %s\n" % (pause.said, seconds, pause.stopped_at)).encode("utf-8", "replace"))
+    channel.write(("ok held %s\nsince %d s at %s\n" % (pause.connect_hint, seconds, pause.stopped_at)).encode("utf-8", "replace"))
 
 
 def halt_others(pause, channel, timeout_ms):

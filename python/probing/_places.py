@@ -1,7 +1,7 @@
 """Places of the running program at which a function of ours is called: what break, watch and the debugger stand on.
 
     place = FilePlace("train.py", 12, hit)         # Refused: a sentence for a person. place.line is the next one that has code; 0: it is not loaded yet
-    said = add(place)                              # "" or a sentence for a person, such as that the main thread is in C code
+    warning = add(place)                           # "" or a sentence for a person, such as that the main thread is in C code
     remove(place)
     place = Place([code], None, hit, left)         # every line of a function; left(frame, yields) when it returns or yields
 
@@ -101,20 +101,20 @@ def search(place, wanted):
 
 def add(place, waits=True):
     """waits false: before 3.12 the main thread is not waited for, and running functions are not reached (_hooks.update)."""
-    said = ""
+    warning = ""
     all_places().append(place)
     try:
         for code in list(place.codes):
-            said = _hooks.hook(code, lambda hooked: put_place(hooked, place), begins=waits) or said
+            warning = _hooks.hook(code, lambda hooked: put_place(hooked, place), begins=waits) or warning
         if place.path is not None and (place.follows or not place.line):
             search(place, True)
-            said = (_hooks.begin_and_wait() if waits else "") or said
+            warning = (_hooks.begin_and_wait() if waits else "") or warning
     except BaseException:
         remove(place)
         raise
     if place.until:
         _hooks.at_end(end_places)
-    return said
+    return warning
 
 
 def extend(place, code):

@@ -458,10 +458,10 @@ def await_in(loop, session, given, coroutine):
             result.append(error)
             done.release()
             return
-        begun.append(task)
+        tasks.append(task)
         task.add_done_callback(finished)
 
-    begun = []
+    tasks = []
     loop.call_soon_threadsafe(begin)
     try:
         while not done.acquire(True, 0.05):
@@ -469,7 +469,7 @@ def await_in(loop, session, given, coroutine):
             if not loop.is_running():
                 raise RuntimeError("the event loop has stopped")
     except BaseException:
-        loop.call_soon_threadsafe(lambda: [task.cancel() for task in begun])
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
         raise
     if isinstance(result[0], BaseException):
         raise result[0]
@@ -633,17 +633,17 @@ def admit(token, channel):
         return b""
     from _operator import _compare_digest
 
-    said, end = b"", _probing.milliseconds() + TOKEN_MS
+    received, end = b"", _probing.milliseconds() + TOKEN_MS
     channel.write(b"token: ")
-    while b"\n" not in said and len(said) < 1024:
+    while b"\n" not in received and len(received) < 1024:
         try:
             data = channel.read(max(0, end - _probing.milliseconds()))
         except KeyboardInterrupt:
             return None
         if not data:
             return None
-        said += data
-    word, _, typed = said.partition(b"\n")
+        received += data
+    word, _, typed = received.partition(b"\n")
     if _compare_digest(word.rstrip(b"\r\0"), token):
         return typed
     wait = allocate_lock()  # makes guessing slow

@@ -95,22 +95,22 @@ def _wait(process):
 
 def _run(words, text):
     """Runs a program with a text as input: exit status, output (a file) and errors. Any interrupt ends it."""
-    said = _scratch()
+    out = _scratch()
     with _scratch() as given, _scratch() as errors:
         given.write(text)
         given.seek(0)
         # Without close_fds it is spawned, not forked; Python's own descriptors are closed at exec all the same.
-        process = subprocess.Popen(words, stdin=given, stdout=said, stderr=errors, close_fds=False)
+        process = subprocess.Popen(words, stdin=given, stdout=out, stderr=errors, close_fds=False)
         try:
             status = _wait(process)
         except BaseException:
             process.kill()
             process.wait()
-            said.close()
+            out.close()
             raise
         errors.seek(0)
-        said.seek(0)
-        return status, said, errors.read().decode(errors="replace")
+        out.seek(0)
+        return status, out, errors.read().decode(errors="replace")
 
 
 def _unique(names):
@@ -145,12 +145,12 @@ def query(sql, target=None, timeout=30):
     probed. We do not name a tracer (PR_SET_PTRACER) ourselves: a process has one, which may be its crash reporter."""
     words = [_program(), "-t", str(os.getpid() if target is None else target), "query", "--format", "jsonl", "--columns",
              "--timeout", "%gs" % (timeout or 0), "-"]
-    status, said, errors = _run(words, sql.encode())
-    with said:
+    status, out, errors = _run(words, sql.encode())
+    with out:
         # If SIGCHLD is ignored the status is lost and Popen returns 0: then the error message tells.
         if status != 0 or errors.startswith("probing: "):
             raise Error(errors.strip().replace("probing: query: ", "", 1) or "the program ended with status %d" % status)
-        columns, rows = _results(said)
+        columns, rows = _results(out)
     types = [column["type"] for column in columns]
     notes = [line[len("note: "):] for line in errors.splitlines() if line.startswith("note: ")]
     return Rows(_unique(column["name"] for column in columns), _types.read_rows(rows, [_types.parse(kind) for kind in types]), types, notes)

@@ -26,7 +26,7 @@ _records = []  # whether the forking process records
 def begin():
     try:
         value = next((os.environ[name] for name in NAMES if os.environ.get(name)), "")
-        if not value:  # begun already: launch, in an environment that has the package and its .pth file
+        if not value:  # already started: launch, in an environment that has the package and its .pth file
             return
         children, init = _read(value)
         if children is None or _begun == [os.getpid()]:

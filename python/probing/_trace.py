@@ -14,7 +14,7 @@ ARGUMENTS, RESULT, LOCALS = 0, 1, 2                                  # enum capt
 WANT_ARGUMENTS, WANT_LOCALS, IS_GENERATOR, IS_INNER = 1, 2, 4, 8     # its flags
 NAMED_MAX = 20
 OLD_MS = 10000  # lifetime of a trace function before 3.12
-MOST_COST, TOLD_COST = 0.1, 0.01  # shares of the time
+MOST_COST, NOTED_COST = 0.1, 0.01  # shares of the time
 FUNCTION = type(lambda: 0)
 CODE = type((lambda: 0).__code__)
 METHOD = type((lambda self: 0).__get__(0))
@@ -169,9 +169,9 @@ def traced_functions():
     return _probing.shared.setdefault("traced", {})
 
 
-def kept(text):
+def shared_text(text):
     """The agent keeps names without a reference: they must stay."""
-    return _probing.shared.setdefault("kept", {}).setdefault(text, text)
+    return _probing.shared.setdefault("texts", {}).setdefault(text, text)
 
 
 def begin(traced):
@@ -179,9 +179,9 @@ def begin(traced):
     code, options = traced.code, traced.options
     flags = WANT_ARGUMENTS * options["args"] | WANT_LOCALS * bool(options["locals"]) | IS_GENERATOR * bool(code.co_flags & GENERATOR) | \
         IS_INNER * (not traced.root)
-    place = kept("%s:%d" % (code.co_filename.encode("utf-8", "replace").decode(), code.co_firstlineno))
+    place = shared_text("%s:%d" % (code.co_filename.encode("utf-8", "replace").decode(), code.co_firstlineno))
     traced_functions()[id(code)] = traced
-    if not _probing.trace_add(code, kept(traced.name.encode("utf-8", "replace").decode()), place, flags, options["depth"]):
+    if not _probing.trace_add(code, shared_text(traced.name.encode("utf-8", "replace").decode()), place, flags, options["depth"]):
         traced_functions().pop(id(code), None)
         raise Refused("too many functions are traced; trace --stop ends some")
 
@@ -190,14 +190,14 @@ def begin(traced):
         hooked.callees = (lambda function: follow(traced, function)) if traced.level < options["depth"] else None
 
     try:
-        said = _hooks.hook(code, change, traced.root)
+        warning = _hooks.hook(code, change, traced.root)
     except Refused:
         end(traced)
         raise
-    if said is None:
+    if warning is None:
         traced_functions().pop(id(code), None)
         _probing.trace_remove(code)
-    return said
+    return warning
 
 
 def follow(caller, function):
@@ -215,7 +215,7 @@ def follow(caller, function):
         if caller.options.get("watch"):
             from . import _watch
 
-            caller.options["begun"] += _watch.begin_in(code, traced.name, [each for each in caller.options["watch"] if each in code.co_varnames])
+            caller.options["started"] += _watch.begin_in(code, traced.name, [each for each in caller.options["watch"] if each in code.co_varnames])
     except Refused:
         pass
 
@@ -244,21 +244,21 @@ def start(options, names):
     duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
     chosen = {"args": "args" in options, "locals": tuple(name.strip() for name in options.get("locals", "").split(",") if name.strip()),
               "depth": int(options.get("depth", 1)), "until": _probing.milliseconds() + duration if duration else 0}
-    said, lines = "", []
+    warning, lines = "", []
     for code, name in found:
         if id(code) in traced_functions():
             end(traced_functions()[id(code)])
-        said = begin(Traced(code, name, chosen, True)) or said
+        warning = begin(Traced(code, name, chosen, True)) or warning
         lines.append("tracing %s (%s:%d)%s" % (name, code.co_filename, code.co_firstlineno, ", for %g s" % (duration / 1000) if duration else ""))
     _hooks.at_end(end_traces)
-    return "\n".join(lines + ([said] if said else []))
+    return "\n".join(lines + ([warning] if warning else []))
 
 
 def start_and_measure(options, names):
     """Before 3.12 every call of the program is seen: what that costs is measured, and much of it has to be wanted."""
-    said = start(options, names)
+    report = start(options, names)
     if MONITORED:
-        return said
+        return report
     from . import _tracing
 
     share, calls = _tracing.measure()
@@ -266,7 +266,7 @@ def start_and_measure(options, names):
     if share > MOST_COST and "yes" not in options:
         stop(names)
         raise Refused("not traced: it takes %s (--yes traces all the same)" % much)
-    return "%s\nit takes %s" % (said, much) if share > TOLD_COST else said
+    return "%s\nit takes %s" % (report, much) if share > NOTED_COST else report
 
 
 def stop(names):

@@ -142,7 +142,7 @@ def in_function(frame, event, argument):
             now["raised"][id(frame)] = argument[0], frame.f_lasti, error
     elif event == "return":
         leave(now, hooked, frame, argument)
-    return frame.f_trace  # a place may have begun steps, and set another one
+    return frame.f_trace  # a place may have started to step, and set another one
 
 
 def leave(now, hooked, frame, value):
@@ -283,9 +283,9 @@ def measure():
     a_call, counter = time_of_a_call(now), [0]
     now["counter"] = counter
     try:
-        begun = perf_counter()
+        began = perf_counter()
         sleep(MEASURE_S)
-        took = perf_counter() - begun
+        took = perf_counter() - began
     finally:
         now.pop("counter", None)
     return counter[0] * a_call / took, counter[0] / took
@@ -297,10 +297,10 @@ def time_of_a_call(now):
         pass
 
     def round_of_calls():
-        begun = perf_counter()
+        began = perf_counter()
         for _ in range(ROUND):
             empty()
-        return perf_counter() - begun
+        return perf_counter() - began
 
     without = min(round_of_calls() for _ in range(ROUNDS))
     before = sys.gettrace()

@@ -95,18 +95,18 @@ def skipped():
 def _gather(top, number, optimizer, samples, seconds):
     """optimizer: None: it has not stepped."""
     frames, found, missing = {}, [], []
-    told = _frameworks.look(top, optimizer is not None) if _expressions else {}
+    facts = _frameworks.look(top, optimizer is not None) if _expressions else {}
     for each in list(_expressions):
         if optimizer is None and not each.function and each.text not in _frameworks.NAMES_BEFORE:
             continue
         try:
-            found.append((each,) + _evaluate(each, top, frames, optimizer, samples, seconds, told))
+            found.append((each,) + _evaluate(each, top, frames, optimizer, samples, seconds, facts))
         except Exception as error:
             if is_of_program(error):
                 raise
             missing.append((each, _why(each, error)))
-    number = _own("step", found, frames, _own("global_step", found, frames, told.get("step", number)))
-    return number, _own("epoch", found, frames, told.get("epoch")), found, missing
+    number = _own("step", found, frames, _own("global_step", found, frames, facts.get("step", number)))
+    return number, _own("epoch", found, frames, facts.get("epoch")), found, missing
 
 
 def _log_all(number, epoch, found):
@@ -123,8 +123,8 @@ def _why(each, error):
     if type(error) is Absent:
         return "no function %s runs" % each.function
     arguments, kind = BaseException.args.__get__(error), _values.own_name(type(error))
-    told = arguments[0] if arguments and type(arguments[0]) is str else ""
-    return told if type(error) is Failed else "%s: %s" % (kind, told) if told else kind
+    text = arguments[0] if arguments and type(arguments[0]) is str else ""
+    return text if type(error) is Failed else "%s: %s" % (kind, text) if text else kind
 
 
 def _miss(number, each, why):
@@ -142,9 +142,9 @@ def _own(name, found, frames, otherwise):
     return next((value for value in values if type(value) is int), otherwise)
 
 
-def _evaluate(each, top, frames, optimizer, samples, seconds, told):
+def _evaluate(each, top, frames, optimizer, samples, seconds, facts):
     if not each.function:
-        return _known(each.text, optimizer, samples, seconds, told), (None, None, None)
+        return _known(each.text, optimizer, samples, seconds, facts), (None, None, None)
     if each.function not in frames:
         frame = top
         for _ in range(FRAMES_MAX):
@@ -183,11 +183,11 @@ def _evaluate_code(each, frame, names):
     return value
 
 
-def _known(name, optimizer, samples, seconds, told):
+def _known(name, optimizer, samples, seconds, facts):
     if name == "throughput":
         return samples / seconds if samples > 0 and seconds > 0 else None
-    if told.get(name) is not None:
-        return told[name]
+    if facts.get(name) is not None:
+        return facts[name]
     if name in _frameworks.NAMES and name != "grad_norm":
         raise Failed("no function that runs has a variable of that name, and no framework that is known tells it: name the function, as in %s@train" % name)
     groups = _values.own_field(optimizer, "param_groups")
@@ -287,16 +287,16 @@ def _copy(value):
     kind = type(value)
     if kind is not _values.known("torch", "Tensor") and kind is not _values.known("torch.nn.parameter", "Parameter"):
         return None
-    told, known = _values.tensor(value), _unseen()
-    if told is None or told.shape is None or not told.device.startswith("cuda") or known is None or len(_pending) >= PENDING_MAX:
+    read, known = _values.tensor(value), _unseen()
+    if read is None or read.shape is None or not read.device.startswith("cuda") or known is None or len(_pending) >= PENDING_MAX:
         return None
     torch, cuda, guards = known
-    if [size for size in told.shape if size != 1]:
+    if [size for size in read.shape if size != 1]:
         return None
     with guards[0](), guards[1]():
         if cuda.is_current_stream_capturing():
             return None
-        host = torch.empty(tuple(told.shape), dtype=value.dtype, pin_memory=True)
+        host = torch.empty(tuple(read.shape), dtype=value.dtype, pin_memory=True)
         host.copy_(value.detach(), non_blocking=True)
         event = cuda.Event()
         event.record()

@@ -57,10 +57,10 @@ def outline(value, kind, level):
         items.append(item)
     more = len(value) - len(items)
     if kind is dict:
-        told = {key if type(key) is str else str(plain(key, NESTED_MAX)): plain(item, level + 1) for key, item in items}
+        shown = {key if type(key) is str else str(plain(key, NESTED_MAX)): plain(item, level + 1) for key, item in items}
         if more:
-            told["..."] = "%d more" % more
-        return told
+            shown["..."] = "%d more" % more
+        return shown
     return [plain(item, level + 1) for item in items] + (["... %d more" % more] if more else [])
 
 
@@ -131,17 +131,17 @@ def tensor(value):
     found = _probing.tensor(value)
     if found is None:
         return None
-    told, is_whole = Tensor(), True
+    read, is_whole = Tensor(), True
     if found[0] is None:
         local, is_whole = local_of(value)
         inner = _probing.tensor(local) if local is not None else None
         if inner is not None:
             found = inner[:3] + [found[3]] + inner[4:]  # changes are counted where they are made: in the DTensor
-    told.shape, told.dtype, told.device, told.version, told.count, told.why, told.address, told.size, told.steps, told.nbytes = found
-    told.is_shard = not is_whole
-    if told.is_shard:
-        told.why = SHARDED
-    return told
+    read.shape, read.dtype, read.device, read.version, read.count, read.why, read.address, read.size, read.steps, read.nbytes = found
+    read.is_shard = not is_whole
+    if read.is_shard:
+        read.why = SHARDED
+    return read
 
 
 def tensor_number(value, read):
@@ -188,10 +188,10 @@ def of_tensor(value, kind):
     """A tensor or an array as JSON has them; None: it is neither."""
     found = tensor(value)
     if found is not None and found.shape is not None:
-        told = {"tensor": found.shape, "dtype": found.dtype, "device": found.device}
+        body = {"tensor": found.shape, "dtype": found.dtype, "device": found.device}
         if found.is_shard:
-            told["of"] = "a shard"
-        return told
+            body["of"] = "a shard"
+        return body
     if found is None and kind is known("numpy", "ndarray"):
         shape, dtype = array(value, kind)
         return {"array": list(shape), "dtype": dtype}
@@ -245,16 +245,16 @@ def range_text(value, read):
 
 # --- JSON
 
-def as_json(told):
+def as_json(plain_value):
     """The result of plain, as JSON. Not by the json module: the program may not have it, and it would load a library."""
-    if told is None or told is True or told is False:
-        return {None: "null", True: "true", False: "false"}[told]
-    kind = type(told)
+    if plain_value is None or plain_value is True or plain_value is False:
+        return {None: "null", True: "true", False: "false"}[plain_value]
+    kind = type(plain_value)
     if kind is dict:
-        return "{%s}" % ", ".join("%s: %s" % (quoted(name), as_json(value)) for name, value in told.items())
+        return "{%s}" % ", ".join("%s: %s" % (quoted(name), as_json(value)) for name, value in plain_value.items())
     if kind is list:
-        return "[%s]" % ", ".join([as_json(value) for value in told])
-    return quoted(told) if kind is str else repr(told)
+        return "[%s]" % ", ".join([as_json(value) for value in plain_value])
+    return quoted(plain_value) if kind is str else repr(plain_value)
 
 
 def quoted(text):
@@ -267,8 +267,8 @@ def escaped(code):
     return "\\u%04x" % code if code < 0x10000 else "\\u%04x\\u%04x" % (0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff))
 
 
-def text_of(told):
-    text = as_json(told)
+def text_of(plain_value):
+    text = as_json(plain_value)
     return text if len(text) <= ALL_MAX else as_json({"...": "%d bytes" % len(text)})
 
 

@@ -27,13 +27,13 @@ class Rate:
     """At most so many rows a second. Without a lock: the bound is approximate if threads meet."""
 
     def __init__(self, most):
-        self.most, self.begun, self.n, self.left_out = most, 0, 0, 0
+        self.most, self.since, self.n, self.left_out = most, 0, 0, 0
 
     def take(self):
         """(whether a row is allowed, a note for it or None)."""
         now = _probing.milliseconds()
-        if now - self.begun >= 1000:
-            self.begun, self.n = now, 0
+        if now - self.since >= 1000:
+            self.since, self.n = now, 0
         self.n += 1
         if self.n > self.most:
             self.left_out += 1
@@ -111,7 +111,7 @@ def of_library(value, kind):
         return None, None, None
 
 
-def told(name, value, seen):
+def shown(name, value, seen):
     if _values.is_one(type(value), (str, bytes)) and _probing.is_secret(name):
         return '"***"'
     return seen.text or _values.text_of(_values.plain(value))
@@ -124,10 +124,10 @@ class Change:
 # --- a variable
 
 class State:
-    __slots__ = ("seen", "told", "line", "begins")
+    __slots__ = ("seen", "shown", "line", "begins")
 
     def __init__(self, line):
-        self.seen, self.told, self.line = None, None, line
+        self.seen, self.shown, self.line = None, None, line
         self.begins = True  # what was seen is of the call before
 
 
@@ -158,7 +158,7 @@ class Watch:
             if len(self.states) > FRAMES_MAX:
                 self.states.clear()
             state = self.states[id(frame)] = State(line)
-            state.seen, state.told = self.last.get(_probing.thread_id(), (None, None))
+            state.seen, state.shown = self.last.get(_probing.thread_id(), (None, None))
         self.look(frame, state)
         state.line = line
 
@@ -168,7 +168,7 @@ class Watch:
             self.look(frame, state)
             if len(self.last) > FRAMES_MAX:
                 self.last.clear()
-            self.last[_probing.thread_id()] = state.seen, state.told
+            self.last[_probing.thread_id()] = state.seen, state.shown
 
     def value(self, frame):
         if self.evaluated is not None:
@@ -193,11 +193,11 @@ class Watch:
         if how == "in place" and begins and not seen.is_known():  # another object at the same address
             how = "assigned"
         change = Change()
-        change.line, change.how, change.old, change.new = state.line, how, state.told, told(self.expression, value, seen)
+        change.line, change.how, change.old, change.new = state.line, how, state.shown, shown(self.expression, value, seen)
         change.operation = self.operations.get(state.line) if how == "in place" and not begins else None
         change.why = seen.why
         change.old_number, change.new_number = state.seen and state.seen.number, seen.number
-        state.seen, state.told = seen, change.new
+        state.seen, state.shown = seen, change.new
         value = None
         self.changes += how != "first"
         self.changed(frame, change)
@@ -274,36 +274,36 @@ def end_watches(now_ms):
 def start(options, names):
     duration = int(options.get("duration_ms", 0 if MONITORED else OLD_MS))
     until = _probing.milliseconds() + duration if duration else 0
-    found, lines, said = [Watch(name, int(options.get("rate", RATE)), until) for name in names], [], ""
+    found, lines, warning = [Watch(name, int(options.get("rate", RATE)), until) for name in names], [], ""
     for watch in found:
         if watch.text in all_watches():
             _places.remove(all_watches().pop(watch.text).place)
         all_watches()[watch.text] = watch
         try:
-            said = _places.add(watch.place) or said
+            warning = _places.add(watch.place) or warning
         except BaseException:
             all_watches().pop(watch.text, None)
             raise
         lines.append("watching %s (%s:%d)%s" % (watch.text, watch.code.co_filename, watch.code.co_firstlineno,
                                                 ", for %g s" % (duration / 1000) if duration else ""))
     _hooks.at_end(end_watches)
-    return "\n".join(lines + ([said] if said else []))
+    return "\n".join(lines + ([warning] if warning else []))
 
 
 def begin_in(code, name, expressions):
     """Watches variables of a function that is at hand, where it has them. Returns those that were not watched yet."""
-    begun = []
+    started = []
     for each in expressions:
         text = "%s@%s" % (each, name)
         if has_variable(code, each) and text not in all_watches():
             watch = all_watches()[text] = Watch(text, RATE, 0, None, code)
-            begun.append(watch)
+            started.append(watch)
             try:
                 _places.add(watch.place)
             except BaseException:
-                end_those(begun)
+                end_those(started)
                 raise
-    return begun
+    return started
 
 
 def end_those(watches):
@@ -339,11 +339,11 @@ def answer(arguments, channel, functions):
         names.append(value) if name == "name" else options.__setitem__(name, value)
     try:
         _hooks.settle_generation()
-        said = functions[options["do"]](options, names)
+        answer = functions[options["do"]](options, names)
     except Refused as error:
         channel.close(str(error), error.status)
         return
-    channel.write(("ok %s\n" % said).encode("utf-8", "replace"))
+    channel.write(("ok %s\n" % answer).encode("utf-8", "replace"))
 
 
 def serve_control(arguments, channel):

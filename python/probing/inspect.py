@@ -12,8 +12,8 @@ def _ask(*words):
     from . import _query
 
     recording(True)
-    status, said, errors = _query._run([_query._program(), "-t", str(os.getpid()), "trace"] + list(words), b"")
-    said.close()
+    status, out, errors = _query._run([_query._program(), "-t", str(os.getpid()), "trace"] + list(words), b"")
+    out.close()
     if status != 0:
         raise ValueError(errors.strip().replace("probing: trace: ", "", 1))
 

@@ -131,13 +131,13 @@ class _Probe:
         if code is None:
             raise TypeError("%r has no Python code to watch" % (function,))
         _check_names(code, self.watch)
-        begun, name = [], getattr(function, "__qualname__", code.co_name)
+        started, name = [], getattr(function, "__qualname__", code.co_name)
 
         def begin_span(*args, **named):
             opened = span(*args, **named)
             generation = agent().detached() if agent().is_recording() else None
-            if begun != [generation]:
-                begun[:] = [generation]
+            if started != [generation]:
+                started[:] = [generation]
                 self.follow(code, name)
             return opened
         return _decorate(function, self.name, self.phase, None, None, begin_span)
@@ -150,10 +150,10 @@ class _Probe:
         return opened
 
     def __exit__(self, *error):
-        opened, begun = self.blocks.pop()
-        if begun is not None:
+        opened, started = self.blocks.pop()
+        if started is not None:
             try:
-                agent().part("_probe").end(begun, sys._getframe(1))
+                agent().part("_probe").end(started, sys._getframe(1))
             except Exception as failed:
                 warn("watching did not end: %s" % failed)
         return opened.__exit__(*error or (None, None, None))
@@ -248,11 +248,11 @@ class trace:
     def __enter__(self):
         self.span = span(self.name, **self.attributes).__enter__()
         _tell_block(self.name, 1)
-        self.begun = _clock()
+        self.started = _clock()
         return self.span
 
     def __exit__(self, *error):
-        duration = (_clock() - self.begun) * 1e3
+        duration = (_clock() - self.started) * 1e3
         _tell_block(self.name, -1)
         done = self.span.__exit__(*error or (None, None, None))
         made = _traced_table(self.name)

@@ -105,10 +105,10 @@ static bool is_cancelled(const struct pb_profiling *p)
 
 enum pb_profiling_state pb_profiling_run(struct pb_profiling *p, uint64_t for_ns)
 {
-    uint64_t begun = pb_now_ns();
+    uint64_t began = pb_now_ns();
 
     if (!p->start)
-        p->start = begun;
+        p->start = began;
     for (;;) {
         if (is_cancelled(p) || pb_sampler_wait(p->sampler) == -EINTR)
             return PB_PROFILING_CANCELLED;
@@ -119,7 +119,7 @@ enum pb_profiling_state pb_profiling_run(struct pb_profiling *p, uint64_t for_ns
         uint64_t now = pb_now_ns();
         if (p->options.duration_ns && now - p->start >= p->options.duration_ns)
             return PB_PROFILING_DONE;
-        if (now - begun >= for_ns)
+        if (now - began >= for_ns)
             return PB_PROFILING_GOES_ON;
     }
 }

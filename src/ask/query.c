@@ -11,7 +11,7 @@
 struct pb_query {
     struct pb_query_sources sources;
     struct pb_sql *sql;
-    unsigned told; /* number of sources already checked for open failures */
+    unsigned checked; /* number of sources already checked for open failures */
 };
 
 static int open_sources(const struct pb_ask *ask, const struct pb_targets *targets,
@@ -53,8 +53,8 @@ int pb_query_open(const struct pb_ask *ask, const struct pb_targets *targets,
 
 int pb_query_next(struct pb_query *q, struct pb_sql_event *ret, struct pb_err *err)
 {
-    while (q->told < q->sources.n) {
-        unsigned i = q->told++;
+    while (q->checked < q->sources.n) {
+        unsigned i = q->checked++;
         const char *why = q->sources.at[i].live.broken;
         if (why) {
             *ret = (struct pb_sql_event){.kind = PB_SQL_EVENT_FAILED, .source = i, .text = why};

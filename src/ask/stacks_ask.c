@@ -211,7 +211,7 @@ static void add_stall(struct pb_stacks *s, const struct pb_stall *stall, enum pb
     const char *join = len ? "; " : "";
     bool missing = stall->kind == PB_STALL_NOT_JOINED, known = false;
 
-    for (size_t i = 0; i < s->waits.n; i++) /* said by wait_ranks.c */
+    for (size_t i = 0; i < s->waits.n; i++) /* wait_ranks.c has named it */
         known = known || s->waits.at[i].absent[0];
     if (role == PB_STALL_NO_PART || (missing && known))
         return;

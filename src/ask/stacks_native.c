@@ -11,7 +11,7 @@
 #define FRAMES_MAX (1u << 18) /* of all threads together: a hostile process must not fill our memory */
 
 /* Where only the agent may read the process, registers may be unknown even of a sleeping thread. */
-static bool registers_are_told(struct pb_stacks *s)
+static bool can_read_registers(struct pb_stacks *s)
 {
     struct pb_moment m;
     uint64_t ran_ns;
@@ -26,7 +26,7 @@ int pb_stacks_native_open(struct pb_stacks *s, const struct pb_stacks_options *o
 {
     if (!options->native && !(options->native_if_alone && !s->py))
         return 0;
-    if (!registers_are_told(s))
+    if (!can_read_registers(s))
         return !options->native ? 0
                                 : pb_fail(err, -ENOTSUP,
                                           "permission denied: native frames need the registers of process "

@@ -44,20 +44,20 @@ static int keep_stacks(const struct pb_stuck *stuck, struct pb_store *store)
     return r;
 }
 
-static size_t find_told(const struct pb_watchdog *w, pid_t pid)
+static size_t find_recorded(const struct pb_watchdog *w, pid_t pid)
 {
     size_t i = 0;
 
-    while (i < w->n && w->told[i] != pid)
+    while (i < w->n && w->recorded[i] != pid)
         i++;
     return i;
 }
 
-static int note_told(struct pb_watchdog *w, pid_t pid)
+static int note_recorded(struct pb_watchdog *w, pid_t pid)
 {
-    if (pb_grow((void **)&w->told, &w->cap, w->n, sizeof(*w->told), NULL) < 0)
+    if (pb_grow((void **)&w->recorded, &w->cap, w->n, sizeof(*w->recorded), NULL) < 0)
         return -ENOMEM;
-    w->told[w->n++] = pid;
+    w->recorded[w->n++] = pid;
     return 0;
 }
 
@@ -65,10 +65,10 @@ static int note_told(struct pb_watchdog *w, pid_t pid)
 static void forget_gone(struct pb_watchdog *w, struct pb_sampler *s)
 {
     for (size_t i = 0; i < w->n;)
-        if (pb_sampler_watches(s, w->told[i]))
+        if (pb_sampler_watches(s, w->recorded[i]))
             i++;
         else
-            w->told[i] = w->told[--w->n];
+            w->recorded[i] = w->recorded[--w->n];
 }
 
 void pb_watchdog_check(struct pb_watchdog *w, struct pb_sampler *s, struct pb_store *store)
@@ -79,11 +79,11 @@ void pb_watchdog_check(struct pb_watchdog *w, struct pb_sampler *s, struct pb_st
         return;
     forget_gone(w, s);
     for (size_t i = 0; pb_sampler_stuck(s, i, w->limit_ns, &stuck) == 0; i++) {
-        size_t at = find_told(w, stuck.pid);
-        bool stands = stuck.ns >= w->limit_ns, told = at < w->n;
-        if (!stands && told)
-            w->told[at] = w->told[--w->n];
-        if (stands && !told && note_told(w, stuck.pid) == 0) {
+        size_t at = find_recorded(w, stuck.pid);
+        bool stands = stuck.ns >= w->limit_ns, known = at < w->n;
+        if (!stands && known)
+            w->recorded[at] = w->recorded[--w->n];
+        if (stands && !known && note_recorded(w, stuck.pid) == 0) {
             if (keep_stacks(&stuck, store) == 0)
                 w->hangs++;
             else
@@ -94,6 +94,6 @@ void pb_watchdog_check(struct pb_watchdog *w, struct pb_sampler *s, struct pb_st
 
 void pb_watchdog_done(struct pb_watchdog *w)
 {
-    free(w->told);
+    free(w->recorded);
     *w = (struct pb_watchdog){0};
 }

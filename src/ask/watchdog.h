@@ -11,7 +11,7 @@
 
 struct pb_watchdog {
     uint64_t limit_ns; /* 0: off */
-    pid_t *told;       /* processes that hang, and were recorded */
+    pid_t *recorded;   /* processes that hang, and were recorded */
     size_t n, cap;
     unsigned hangs; /* so far */
 };

@@ -23,23 +23,23 @@ struct pb_headline_keeper {
     pthread_mutex_t lock; /* all below */
     pthread_cond_t wake;
     bool wanted, looking, ending;
-    struct pb_headlines said;
-    uint64_t said_at; /* 0: nothing yet */
+    struct pb_headlines headlines;
+    uint64_t asked_at; /* 0: nothing yet */
     int cancel;
 };
 
 static void look(struct pb_headline_keeper *k)
 {
-    struct pb_headlines said = {0};
+    struct pb_headlines headlines = {0};
     struct pb_err ignored = {0};
 
     /* What cannot be judged has no headline: the command shows its processes all the same. */
-    if (pb_headlines_ask(&k->ask, k->targets, true, &said, &ignored) < 0)
-        said = (struct pb_headlines){0};
+    if (pb_headlines_ask(&k->ask, k->targets, true, &headlines, &ignored) < 0)
+        headlines = (struct pb_headlines){0};
     pthread_mutex_lock(&k->lock);
-    struct pb_headlines old = k->said;
-    k->said = said;
-    k->said_at = pb_now_ns();
+    struct pb_headlines old = k->headlines;
+    k->headlines = headlines;
+    k->asked_at = pb_now_ns();
     k->looking = false;
     pthread_mutex_unlock(&k->lock);
     pb_headlines_done(&old);
@@ -104,7 +104,7 @@ void pb_headline_keeper_stop(struct pb_headline_keeper *k)
     pthread_cond_signal(&k->wake);
     pthread_mutex_unlock(&k->lock);
     pthread_join(k->thread, NULL);
-    pb_headlines_done(&k->said);
+    pb_headlines_done(&k->headlines);
     pthread_cond_destroy(&k->wake);
     pthread_mutex_destroy(&k->lock);
     close(k->cancel);
@@ -114,7 +114,7 @@ void pb_headline_keeper_stop(struct pb_headline_keeper *k)
 void pb_headline_keeper_look(struct pb_headline_keeper *k)
 {
     pthread_mutex_lock(&k->lock);
-    if (!k->looking && (!k->said_at || pb_now_ns() - k->said_at > STAYS_NS)) {
+    if (!k->looking && (!k->asked_at || pb_now_ns() - k->asked_at > STAYS_NS)) {
         k->wanted = true;
         pthread_cond_signal(&k->wake);
     }
@@ -124,7 +124,7 @@ void pb_headline_keeper_look(struct pb_headline_keeper *k)
 bool pb_headline_keeper_of(struct pb_headline_keeper *k, pid_t pid, struct pb_headline *ret)
 {
     pthread_mutex_lock(&k->lock);
-    const struct pb_headline *h = pb_headline_of(&k->said, pid);
+    const struct pb_headline *h = pb_headline_of(&k->headlines, pid);
     if (h)
         *ret = *h;
     pthread_mutex_unlock(&k->lock);

@@ -110,14 +110,14 @@ static void *watch_query(void *arg)
 {
     struct worker *w = arg;
     struct pollfd p = {.fd = w->wake, .events = POLLIN};
-    uint64_t said = 0, count;
+    uint64_t last_report = 0, count;
 
     for (;;) {
         if (poll(&p, 1, is_watched(w) ? 20 : -1) > 0 && read(w->wake, &count, sizeof(count)) < 0)
             return NULL;
         uint64_t now = pb_now_ns();
-        if (stop_what_is_late(w, now) && now - said > PROGRESS_MS * PB_NS_PER_MS) {
-            said = now;
+        if (stop_what_is_late(w, now) && now - last_report > PROGRESS_MS * PB_NS_PER_MS) {
+            last_report = now;
             pb_engine_progress(w->engine);
         }
     }

@@ -27,7 +27,7 @@ struct watch {
     struct pb_thread thread[THREADS];
     bool traced[THREADS];
     bool provided, called;
-    bool said;
+    bool warned;
     uint64_t locked_since; /* when the loading thread began to wait for a lock, past the deadline; 0: not */
 };
 
@@ -164,13 +164,13 @@ static int check_time(struct watch *w, struct pb_err *err)
                        "another thread of process %d holds the loader's lock (is it deadlocked?); our thread "
                        "ends when it gets that lock, and no agent starts",
                        pid);
-    if (now >= l->deadline && !w->said && !w->locked_since) {
+    if (now >= l->deadline && !w->warned && !w->locked_since) {
         char text[160];
         snprintf(text, sizeof(text), "still loading in thread %d of process %d, waiting",
                  w->thread[LOADER].tid, pid);
         if (l->req->say)
             l->req->say(text, l->req->say_arg);
-        w->said = true;
+        w->warned = true;
     }
     return 0;
 }

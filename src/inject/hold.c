@@ -53,7 +53,7 @@ static int put_frame(struct pb_hold *h)
     if (r < 0)
         return r;
     pb_step("frame written");
-    h->begun = true;
+    h->active = true;
     return 0;
 }
 
@@ -68,7 +68,7 @@ int pb_hold_begin(struct pb_hold *h, const struct pb_inject_target *target, uint
 {
     h->target = target;
     h->stats = stats;
-    h->begun = false;
+    h->active = false;
     h->undo = (struct pb_arch_undo){memory, size, target->syscall_code, ~faults};
     char names[100];
     int r = pb_find_thread(h, deadline, err);
@@ -214,13 +214,13 @@ int pb_hold_run(struct pb_hold *h, bool start, uint64_t code, uint64_t stack, ui
 /* Restores the thread, registers last; it stays stopped. */
 static int restore_thread(struct pb_hold *h)
 {
-    if (!h->begun || h->thread.execed)
+    if (!h->active || h->thread.execed)
         return 0;
     int r = pb_arch_restore(h->thread.tid, &h->saved);
     if (r < 0)
         return r;
     pb_step("registers restored");
-    h->begun = false;
+    h->active = false;
     return pb_image_write(h->target->image, h->frame_addr, h->under, h->frame_len);
 }
 

@@ -32,7 +32,7 @@ struct pb_hold {
     struct pb_arch_undo undo;
     uint64_t frame_addr, frame_sp, undo_sp;
     size_t frame_len;
-    bool begun;
+    bool active;
     unsigned char frame[PB_ARCH_FRAME_MAX], under[PB_ARCH_FRAME_MAX]; /* under: what it overwrites */
 };
 

@@ -134,7 +134,7 @@ static int set_pending(const struct door *d, int32_t value)
                         sizeof(value));
 }
 
-static int knock(const struct door *d, const char *script)
+static int request_script(const struct door *d, const char *script)
 {
     uint64_t breaker = 0;
     size_t len = strlen(script) + 1;
@@ -238,7 +238,7 @@ int pb_remote_debug_load(const struct pb_procinfo *info, const struct pb_agent_f
     r = write_script(info, &p, options);
     if (r == 0) {
         snprintf(script, sizeof(script), "%.*s/start.py", (int)(strrchr(p.path, '/') - p.path), p.path);
-        r = knock(&d, script);
+        r = request_script(&d, script);
     }
     if (r < 0)
         return pb_fail(err, r, "cannot ask the Python of process %d: %s", info->pid, strerror(-r));

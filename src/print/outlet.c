@@ -211,18 +211,18 @@ static FILE *open_outlet(int fd, int buffering)
 
 void pb_outlet_begin(bool bytes)
 {
-    static bool begun[2];
+    static bool started[2];
     int fds[] = {STDOUT_FILENO, STDERR_FILENO};
 
     for (int i = 0; i < 2; i++) {
         bool terminal = isatty(fds[i]);
-        if (begun[i] || (!terminal && bytes))
+        if (started[i] || (!terminal && bytes))
             continue;
         fflush(i ? stderr : stdout);
         FILE *f = open_outlet(fds[i], i ? _IONBF : terminal ? _IOLBF : _IOFBF);
         if (!f)
             continue; /* out of memory: the next thing printed fails or is short */
-        begun[i] = true;
+        started[i] = true;
         *(i ? &stderr : &stdout) = f;
     }
 }

@@ -89,12 +89,12 @@ static int64_t gpu_memory_of(struct pb_meter *m, pid_t pid)
 /* Counting blocks may take at most one percent of a core. */
 static int measure_python(struct process *p, struct pb_py_memory *ret)
 {
-    uint64_t begun = pb_now_ns();
+    uint64_t began = pb_now_ns();
 
-    p->heap.skip_blocks = begun < p->count_at;
+    p->heap.skip_blocks = began < p->count_at;
     int r = pb_py_memory(p->py, &p->heap, ret);
     if (!p->heap.skip_blocks)
-        p->count_at = begun + COUNT_SHARE * (pb_now_ns() - begun);
+        p->count_at = began + COUNT_SHARE * (pb_now_ns() - began);
     return r;
 }
 

@@ -73,12 +73,12 @@ size_t pb_proto_begin(struct pb_proto *p, unsigned field)
 
 /* The length always takes all of its room, padded with empty groups, which readers accept: nothing has to be
  * moved. */
-void pb_proto_end(struct pb_proto *p, size_t begun)
+void pb_proto_end(struct pb_proto *p, size_t start)
 {
     if (p->failed)
         return;
-    size_t len = p->len - begun;
+    size_t len = p->len - start;
     for (int i = 0; i < LENGTH_BYTES; i++)
-        p->at[begun - LENGTH_BYTES + (size_t)i] =
+        p->at[start - LENGTH_BYTES + (size_t)i] =
             (uint8_t)((len >> 7 * i & 0x7f) | (i + 1 < LENGTH_BYTES ? 0x80 : 0));
 }

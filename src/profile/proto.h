@@ -24,4 +24,4 @@ void pb_proto_packed(struct pb_proto *p, uint64_t value);
 
 /* Begins a message (or packed array); the result is the argument for pb_proto_end. */
 size_t pb_proto_begin(struct pb_proto *p, unsigned field);
-void pb_proto_end(struct pb_proto *p, size_t begun);
+void pb_proto_end(struct pb_proto *p, size_t start);

@@ -170,11 +170,11 @@ static void add_behind(const struct pb_ras *ras, const struct pb_ras_comm *comm,
         for (size_t i = 0; i < comm->nranks; i++)
             if (!comm->ranks[i].missing && comm->ranks[i].counts[kind] > most)
                 most = comm->ranks[i].counts[kind];
-        for (size_t i = 0, told = 0; i < comm->nranks && told < 4; i++) {
+        for (size_t i = 0, named = 0; i < comm->nranks && named < 4; i++) {
             const struct pb_ras_rank *rank = &comm->ranks[i];
             if (rank->missing || rank->counts[kind] >= most)
                 continue;
-            told++;
+            named++;
             add_rank(ret, size, at, *at ? "; " : "", rank);
             if (*at < size)
                 *at += (size_t)snprintf(ret + *at, size - *at, " has launched %ld %s, others %ld",

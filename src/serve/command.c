@@ -108,7 +108,7 @@ struct command {
     size_t nwords, uploaded;
     char *text;
     struct winsize size;
-    bool terminal, begun, gone;
+    bool terminal, started, gone;
     char peer[PB_AUDIT_PEER];
     struct pb_serve_job *job;          /* NULL: it does not run yet */
     int wake;                          /* eventfd: the job has output, or has ended */
@@ -225,8 +225,8 @@ static int take_frame(struct command *c)
         return take_arguments(c, bytes, n);
     if (early && kind == PB_RELAY_FILE)
         return take_file(c, bytes, n);
-    if (early && !c->begun && kind == PB_RELAY_BEGIN && c->text) {
-        c->begun = true;
+    if (early && !c->started && kind == PB_RELAY_BEGIN && c->text) {
+        c->started = true;
         return 0;
     }
     if (kind == PB_RELAY_TERMINAL)
@@ -386,7 +386,7 @@ static void *run_command(void *arg)
     snprintf(c->folder, sizeof(c->folder), "%s/job-XXXXXX", c->s->folder);
     if (r == 0 && (!mkdtemp(c->folder) || pb_credentials_give(&c->credentials, AT_FDCWD, c->folder) < 0))
         r = -errno;
-    while (r == 0 && !c->begun)
+    while (r == 0 && !c->started)
         r = take_frame(c);
     uint64_t audit = r == 0 ? begin_audit(c) : 0;
     if (r == 0)

@@ -61,12 +61,12 @@ class Writer:
 
     def listed(self, table="test.stream"):
         """Row counts from `tables` and probing.tables."""
-        [[said]] = self.rows(f"SELECT rows FROM probing.tables WHERE name = '{table}'")
+        [[count]] = self.rows(f"SELECT rows FROM probing.tables WHERE name = '{table}'")
         assert self.rows(f"SELECT count(*) > 5 FROM probing.columns WHERE \"table\" = '{table}'") == [["true"]]
         if self.process.poll() is not None:  # one that runs would be injected
             rows = json.loads(self.probe("-t", self.pid, "tables", "--format", "json").stdout)
-            assert [str(row["rows"]) for row in rows if row["table"] == table] == [said]
-        return int(said)
+            assert [str(row["rows"]) for row in rows if row["table"] == table] == [count]
+        return int(count)
 
     def files(self, table="test.stream"):
         return sorted(self.archive.glob(f"{table}/*/*/*/*/*.parquet"))

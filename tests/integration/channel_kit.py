@@ -55,7 +55,7 @@ def directory_of(pid):
 
 
 class Connection:
-    """A connection to an agent that has said HELLO."""
+    """A connection to an agent that has sent HELLO."""
 
     def __init__(self, pid):
         directory = directory_of(pid)

@@ -83,7 +83,7 @@ class Client:
             self.receive(deadline)
 
     def stop_at(self, path, *lines, **options):
-        """Sets breakpoints; what is said of them."""
+        """Sets breakpoints; returns the answer for each."""
         points = [dict(line, **options) if isinstance(line, dict) else dict(line=line, **options) for line in lines]
         return self.ask("setBreakpoints", source={"path": str(path)}, breakpoints=points)["breakpoints"]
 

@@ -82,7 +82,7 @@ class Kit:
         return self.where / f"agent-{name}"
 
     def inject(self, pid, agent="ok", options="", timeout_ms=0, prefix=(), seconds=60, **env):
-        """The driver's answer as a dictionary; "killed" where it killed itself. What it said is under "said"."""
+        """The driver's answer as a dictionary; "killed" where it killed itself. Its stderr is under "stderr"."""
         done = subprocess.run([*prefix, str(self.where / "driver"), str(pid), str(self.agent(agent)), options,
                                str(timeout_ms)],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=seconds,
@@ -92,7 +92,7 @@ class Kit:
         assert done.returncode in (0, 1), f"the driver ended with {done.returncode}: {done.stderr}"
         answer = json.loads(done.stdout)
         assert (done.returncode == 1) == (answer["r"] < 0)
-        return {**answer, "said": done.stderr}
+        return {**answer, "stderr": done.stderr}
 
     def doctor(self, pid, prefix=()):
         done = subprocess.run([*prefix, str(self.where / "driver"), "doctor", str(pid)], stdout=subprocess.PIPE,
@@ -104,7 +104,7 @@ class Kit:
         with self.run(*victim) as target:
             time.sleep(0.02)
             return [line.split(" ", 1)[1] for line in self.inject(target.pid, timeout_ms=30000,
-                                                                  PROBING_STEPS="1")["said"].splitlines()]
+                                                                  PROBING_STEPS="1")["stderr"].splitlines()]
 
     @contextmanager
     def run(self, *command, ready=True, prefix=(), **options):

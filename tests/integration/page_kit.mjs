@@ -1,20 +1,20 @@
 // Drives a browser over the page: node page_kit.mjs PLAN, where PLAN is a file of JSON: {chromium, scheme, width, height, pictures, url, steps}.
-// A step is [what, ...words]; what each found out is printed as one JSON array, with all that the console said at the end.
+// A step is [what, ...words]; what each found out is printed as one JSON array, with all console messages at the end.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
 const { chromium } = createRequire(plan.modules)("playwright-core");
-const said = [], found = [];
+const consoleLines = [], found = [];
 const axe = plan.axe ? readFileSync(plan.axe, "utf8") : "";
 
 const browser = await chromium.launch({ executablePath: plan.chromium, args: ["--no-sandbox", "--disable-gpu"] });
 const page = await browser.newPage({ colorScheme: plan.scheme ?? "light", viewport: { width: plan.width ?? 1280, height: plan.height ?? 800 } });
 page.setDefaultTimeout(plan.patience ?? 45000); // a busy machine may take its time
-page.on("console", (m) => said.push(`${m.type()}: ${m.text()}${m.location().url ? ` (${m.location().url})` : ""}`));
-page.on("pageerror", (e) => said.push(`error: ${e.message}`));
-page.on("dialog", (d) => { said.push(`dialog: ${d.message()}`); void d.dismiss(); });
-page.on("request", (r) => { if (!r.url().startsWith(plan.url.split("/").slice(0, 3).join("/"))) said.push(`request: ${r.url()}`); });
+page.on("console", (m) => consoleLines.push(`${m.type()}: ${m.text()}${m.location().url ? ` (${m.location().url})` : ""}`));
+page.on("pageerror", (e) => consoleLines.push(`error: ${e.message}`));
+page.on("dialog", (d) => { consoleLines.push(`dialog: ${d.message()}`); void d.dismiss(); });
+page.on("request", (r) => { if (!r.url().startsWith(plan.url.split("/").slice(0, 3).join("/"))) consoleLines.push(`request: ${r.url()}`); });
 
 const steps = {
   open: (hash) => page.evaluate((h) => { location.hash = h; }, hash),
@@ -69,4 +69,4 @@ try {
 } finally {
   await browser.close();
 }
-console.log(JSON.stringify({ found, said }));
+console.log(JSON.stringify({ found, consoleLines }));

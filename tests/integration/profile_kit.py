@@ -152,8 +152,8 @@ def started(code, interpreter, root, folder):
 def sample_tree(tree, pid, probe, wanted, rate, seconds, out):
     """Samples a tree that runs, slice by slice, until there are as many samples as wanted or the time is up: (samples,
     impossible, not of full depth, examples, how long the target waited for a CPU as a part of the time it wanted one,
-    what was said)."""
-    total, impossible, cut, examples, said = 0, 0, 0, [], ""
+    what it printed)."""
+    total, impossible, cut, examples, printed = 0, 0, 0, [], ""
     deadline, (ran, waited) = time.monotonic() + seconds, run_delay(pid)
     while total < wanted and time.monotonic() < deadline:
         left = min(max(1, (wanted - total) / rate), 10, max(1, deadline - time.monotonic()))
@@ -161,9 +161,9 @@ def sample_tree(tree, pid, probe, wanted, rate, seconds, out):
         assert done.returncode == 0, done.stderr
         n, wrong, short, example = check_tree(tree, read_folded(Path(out).read_text()))
         total, impossible, cut = total + n, impossible + wrong, cut + short
-        examples, said = examples + example, done.stdout
+        examples, printed = examples + example, done.stdout
     ran, waited = (after - before for after, before in zip(run_delay(pid), (ran, waited)))
-    return total, impossible, cut, examples[:3], waited / max(1, ran + waited), said
+    return total, impossible, cut, examples[:3], waited / max(1, ran + waited), printed
 
 
 def distance(truth, counts):

@@ -44,8 +44,8 @@ def key(n):
     turned = -n
     return turned
 def fail():
-    said = "no"
-    raise ValueError(said)
+    text = "no"
+    raise ValueError(text)
 async def inner():
     given = 5
     return given
@@ -78,7 +78,7 @@ def main():
 main()
 """
 # What is assigned before which of its lines runs, what the program makes of that, and the lines that every step shows.
-ASSIGNED = {"yield made": "made = 'M'", "return turned": "turned = n", "raise ValueError(said)": "said = 'S'",
+ASSIGNED = {"yield made": "made = 'M'", "return turned": "turned = n", "raise ValueError(text)": "text = 'S'",
             "return given": "given = 'G'"}
 CHANGED = "['M', 1, 'S', 'G']\n"
 STEPPED = {*ASSIGNED, "seen.append(n)", "except ValueError as error:", "got = await inner()", "return got",

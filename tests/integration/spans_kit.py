@@ -18,10 +18,10 @@ def rows(target, sql):
 
 def run(python, code):
     """What a program recorded by the time it says so."""
-    with subprocess.Popen([python, "-c", HEAD + code + "\nprint('said', flush=True); sys.stdin.readline()"],
+    with subprocess.Popen([python, "-c", HEAD + code + "\nprint('ready', flush=True); sys.stdin.readline()"],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True) as job:
         try:
-            assert job.stdout.readline() == "said\n"
+            assert job.stdout.readline() == "ready\n"
             found = rows(job.pid, "SELECT name, span_id, parent_id, trace_id, phase, ended IS NULL AS is_open, error "
                                   "FROM python.trace_event")
         finally:

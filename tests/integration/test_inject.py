@@ -358,7 +358,7 @@ def test_a_library_that_crashes_does_not_take_the_target_along(kit):
 def test_a_slow_library_is_waited_for_past_the_deadline(kit):
     with kit.run("wait", "read") as target:
         answer = kit.inject(target.pid, "slow", timeout_ms=200)
-        assert answer["r"] == 0 and "still loading in thread" in answer["said"]
+        assert answer["r"] == 0 and "still loading in thread" in answer["stderr"]
 
 
 def test_options_too_long_are_refused(kit):

@@ -239,7 +239,7 @@ def test_a_server_has_calls_and_is_idle_without_a_hang(job):
     time.sleep(3)
     assert query(job, f"SELECT * FROM python.alerts WHERE {of}") == [], "idle"
     job.word.write_text(job.word.read_text() + "is_stuck ")
-    job.said += 1
+    job.answered += 1
     alerts = lambda: query(job, f"SELECT kind, message FROM python.alerts WHERE {of} ORDER BY timestamp")
     jobs.wait_until(lambda: len(alerts()) == 2, 20, "two alerts")
     assert [row["kind"] for row in alerts()] == ["hang", "resumed"]

@@ -301,9 +301,9 @@ def test_graphs_copies_and_modes_do_not_see_it(job):
 def test_the_cost_is_measured_and_the_budget_kept(job):
     _, of = run(job, "accumulate", "budget=0.01")
     for _ in range(8):
-        job.said += 1
+        job.answered += 1
         job.word.write_text(job.word.read_text() + "accumulate ")
-    jobs.wait_until(lambda: job.output.count("\n[") >= job.said, 60, "the trainings")
+    jobs.wait_until(lambda: job.output.count("\n[") >= job.answered, 60, "the trainings")
     assert query(job, "SELECT count(*) AS n FROM probing.log WHERE source = 'torch' AND message LIKE "
                       "'%probing.torch.budget%'")[0]["n"] >= 1
     row = query(job, "SELECT * FROM python.torch_overhead ORDER BY timestamp DESC LIMIT 1")[0]
@@ -423,13 +423,13 @@ def test_it_is_switched_by_a_setting_and_a_hang_is_told_of(job):
                  "probing.sample_rate=0.5").returncode == 0
     jobs.wait_until(lambda: "50% of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
     job.word.write_text(job.word.read_text() + "accumulate ")
-    job.said += 1
+    job.answered += 1
     jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'hang'")[0]["n"] == 1, 20,
                     "the alert")
     row = query(job, "SELECT * FROM python.alerts WHERE kind = 'hang'")[0]
     assert row["severity"] == "error" and row["value"] >= 1 and "no step for" in row["message"]
     job.word.write_text(job.word.read_text() + "accumulate ")
-    job.said += 1
+    job.answered += 1
     jobs.wait_until(lambda: query(job, "SELECT count(*) AS n FROM python.alerts WHERE kind = 'resumed'")[0]["n"] == 1,
                     20, "its end")
     assert probe(job.pid, "config", "probing.torch.profiling=off").returncode == 0

@@ -1,4 +1,4 @@
-"""Programs of torch whose functions a test runs one by one, by words in a file, and what each said in JSON."""
+"""Programs of torch whose functions a test runs one by one, by words in a file, and the answer of each in JSON."""
 import json
 import sys
 import time
@@ -15,7 +15,7 @@ def program(text, folder):
     (folder / "job.py").write_text(text)
     (folder / "word").write_text("")
     with jobs.start(sys.executable, folder / "job.py", folder / "word", ready="ready\n", ready_seconds=90) as started:
-        started.word, started.said = folder / "word", 0
+        started.word, started.answered = folder / "word", 0
         yield started
 
 
@@ -26,9 +26,9 @@ def run(job, name, *settings):
     assert probe(job.pid, "probes", "start", "torch", *(settings or ("budget=off",))).returncode == 0
     jobs.wait_until(lambda: "of the steps" in probe(job.pid, "probes").stdout, 20, "the probe")
     since = time.time_ns() // 1000
-    job.said += 1
+    job.answered += 1
     job.word.write_text(job.word.read_text() + name + " ")
     answers = lambda: [json.loads(line) for line in job.output.splitlines() if line.startswith("[")]
-    jobs.wait_until(lambda: not job.alive() or len(answers()) >= job.said, 60, name)
+    jobs.wait_until(lambda: not job.alive() or len(answers()) >= job.answered, 60, name)
     assert job.alive(), job.output
     return answers()[-1][1], f"timestamp >= make_timestamptz({since})"

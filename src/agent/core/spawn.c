@@ -23,7 +23,7 @@ struct spawn_order {
 /* Guarded by PB_LOCK_SPAWN. */
 static struct spawn_order orders[WAITING];
 static uint32_t norders, last_ended;
-static uint32_t last_begun; /* atomic */
+static uint32_t last_started; /* atomic */
 
 static uint32_t bell; /* raised with each change */
 
@@ -36,9 +36,9 @@ static void ring_bell(void)
 int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), void *argument)
 {
     pb_lock(PB_LOCK_SPAWN);
-    int r = __atomic_load_n(&last_begun, __ATOMIC_SEQ_CST) == last_ended ? -ESHUTDOWN
-            : norders == WAITING                                         ? -EAGAIN
-                                                                         : 0;
+    int r = __atomic_load_n(&last_started, __ATOMIC_SEQ_CST) == last_ended ? -ESHUTDOWN
+            : norders == WAITING                                           ? -EAGAIN
+                                                                           : 0;
     if (r == 0)
         orders[norders++] = (struct spawn_order){run, failed, argument};
     pb_unlock(PB_LOCK_SPAWN);
@@ -48,7 +48,7 @@ int pb_spawn(void *(*run)(void *), void (*failed)(void *argument, int error), vo
 
 uint32_t pb_spawn_begin(void)
 {
-    return __atomic_add_fetch(&last_begun, 1, __ATOMIC_SEQ_CST);
+    return __atomic_add_fetch(&last_started, 1, __ATOMIC_SEQ_CST);
 }
 
 void pb_spawn_end(uint32_t number)
@@ -115,5 +115,5 @@ static void serve_orders(uint32_t number)
 void pb_spawn_forget(void)
 {
     norders = 0;
-    last_ended = last_begun;
+    last_ended = last_started;
 }

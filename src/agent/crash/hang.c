@@ -16,8 +16,8 @@
 static pb_client_id keeper;
 static uint32_t keeper_request;
 static int32_t stuck_tid;
-static int has_begun, is_over; /* to be sent in the next turn */
-static uint64_t number;        /* the id of the rows about the present hang */
+static int has_started, is_over; /* to be sent in the next turn */
+static uint64_t number;          /* the id of the rows about the present hang */
 
 static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_HANG_FRAMES)};
 static const struct pb_table_spec table = {.name = PB_NAME_OF(PB_TABLE_HANG_FRAMES),
@@ -28,14 +28,14 @@ static const struct pb_table_spec table = {.name = PB_NAME_OF(PB_TABLE_HANG_FRAM
 void pb_hang_began(int32_t tid)
 {
     stuck_tid = tid;
-    has_begun = 1;
+    has_started = 1;
     pb_wake(); /* the probe's turn is after ours */
 }
 
 void pb_hang_dismiss_keeper(void)
 {
     is_over = 1;
-    has_begun = 0;
+    has_started = 0;
     pb_wake();
 }
 
@@ -92,12 +92,12 @@ static int turn(struct pb_agent *agent, uint64_t now)
     if (is_over)
         dismiss_keeper(agent);
     is_over = 0;
-    if (has_begun && keeper) {
+    if (has_started && keeper) {
         number = pb_crash_number();
         if (tell_keeper(agent, 1) < 0)
             keeper = 0;
     }
-    has_begun = 0;
+    has_started = 0;
     return -1;
 }
 
@@ -118,13 +118,13 @@ static int request(struct pb_agent *agent, struct pb_server_client *client, cons
 static void end(struct pb_agent *agent)
 {
     dismiss_keeper(agent);
-    has_begun = is_over = 0;
+    has_started = is_over = 0;
 }
 
 static void forget(void)
 {
     keeper = 0;
-    has_begun = is_over = 0;
+    has_started = is_over = 0;
 }
 
 const struct pb_part pb_part_hang = {

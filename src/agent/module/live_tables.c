@@ -30,15 +30,16 @@
 
 /* --- telling --------------------------------------------------------------------------------------- */
 
-static const struct pb_column told_columns[] = {PB_COLUMNS_OF(PB_TABLE_REGISTERED)};
+static const struct pb_column registered_columns[] = {PB_COLUMNS_OF(PB_TABLE_REGISTERED)};
 
 static void add_row(const char *name, const char *kind, const char *function, int active)
 {
     static struct pb_known_table known;
     static const struct pb_table_spec spec = {.name = PB_NAME_OF(PB_TABLE_REGISTERED),
                                               .comment = PB_COMMENT_OF(PB_TABLE_REGISTERED),
-                                              .columns = told_columns,
-                                              .ncolumns = sizeof(told_columns) / sizeof(told_columns[0])};
+                                              .columns = registered_columns,
+                                              .ncolumns =
+                                                  sizeof(registered_columns) / sizeof(registered_columns[0])};
     const char *const texts[] = {name, kind, function};
     struct pb_row row;
     uint32_t place;
@@ -59,16 +60,16 @@ static void add_row(const char *name, const char *kind, const char *function, in
 
 /* The tables that Python reported, for the next agent: entries are written once, and found by name after
  * that. */
-#define TOLD 64
+#define REGISTERED_MAX 64
 enum { FREE, WRITING, READY };
 static struct {
     int state, active;
     char name[2 * PB_NAME_SIZE], kind[32], function[128];
-} listed[TOLD];
+} listed[REGISTERED_MAX];
 
-static void keep_told(const char *name, const char *kind, const char *function, int active)
+static void keep_registered(const char *name, const char *kind, const char *function, int active)
 {
-    for (int i = 0; i < TOLD; i++) {
+    for (int i = 0; i < REGISTERED_MAX; i++) {
         int expected = FREE;
         if (__atomic_load_n(&listed[i].state, __ATOMIC_ACQUIRE) == READY &&
             strcmp(listed[i].name, name) == 0) {
@@ -89,7 +90,7 @@ static void keep_told(const char *name, const char *kind, const char *function, 
 
 void pb_live_tell(const char *name, const char *kind, const char *function, int active)
 {
-    keep_told(name, kind, function, active);
+    keep_registered(name, kind, function, active);
     add_row(name, kind, function, active);
 }
 
@@ -211,7 +212,7 @@ static void tell_one(struct probing_live *t, void *unused)
 static void *tell_all(void *unused)
 {
     (void)unused;
-    for (int i = 0; i < TOLD; i++)
+    for (int i = 0; i < REGISTERED_MAX; i++)
         if (__atomic_load_n(&listed[i].state, __ATOMIC_ACQUIRE) == READY &&
             __atomic_load_n(&listed[i].active, __ATOMIC_RELAXED))
             add_row(listed[i].name, listed[i].kind, listed[i].function, 1);

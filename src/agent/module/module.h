@@ -92,7 +92,7 @@ int64_t pb_span_step(void);
 /* The innermost open span of the calling context; id 0: none. With the GIL. */
 struct pb_span_seen {
     uint64_t id, trace;
-    int64_t begun; /* CLOCK_MONOTONIC, ns */
+    int64_t began; /* CLOCK_MONOTONIC, ns */
 };
 void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret);
 

@@ -46,13 +46,13 @@ static void set_text(struct pb_row *row, unsigned column, struct span_text text)
 }
 
 /* All cells of a row except those of its end. */
-struct begun {
+struct row_fields {
     const char *type;
     uint64_t id, trace, parent_id;
     struct span_text name, phase, location, attributes;
 };
 
-static void set_begun(struct pb_row *row, const struct begun *b)
+static void set_fields(struct pb_row *row, const struct row_fields *b)
 {
     int64_t step = pb_span_step();
 
@@ -72,29 +72,29 @@ static void set_begun(struct pb_row *row, const struct begun *b)
     pb_set_i32(row, PB_TRACE_THREAD_ID, pb_thread_id());
 }
 
-static struct begun begun_of(const struct pb_python *py, const struct pb_span_object *s)
+static struct row_fields fields_of_span(const struct pb_python *py, const struct pb_span_object *s)
 {
-    return (struct begun){.type = "span",
-                          .id = s->id,
-                          .trace = s->trace,
-                          .parent_id = s->parent_id,
-                          .name = text_of(py, s->name),
-                          .phase = text_of(py, s->phase),
-                          .location = text_of(py, s->location),
-                          .attributes = text_of(py, s->attributes)};
+    return (struct row_fields){.type = "span",
+                               .id = s->id,
+                               .trace = s->trace,
+                               .parent_id = s->parent_id,
+                               .name = text_of(py, s->name),
+                               .phase = text_of(py, s->phase),
+                               .location = text_of(py, s->location),
+                               .attributes = text_of(py, s->attributes)};
 }
 
 static void open_row(const struct pb_python *py, struct pb_span_object *s)
 {
-    const struct begun b = begun_of(py, s);
+    const struct row_fields b = fields_of_span(py, s);
     struct pb_row row;
     uint32_t place;
 
     if (pb_trace_begin_row(&row, &place) < 0)
         return;
-    set_begun(&row, &b);
-    memcpy(&s->begun, pb_row_cell(&row, PB_TRACE_TIMESTAMP, PB_TIMESTAMP, sizeof(s->begun)),
-           sizeof(s->begun));
+    set_fields(&row, &b);
+    memcpy(&s->began, pb_row_cell(&row, PB_TRACE_TIMESTAMP, PB_TIMESTAMP, sizeof(s->began)),
+           sizeof(s->began));
     s->row = pb_row_ref(&row);
     if (pb_row_commit(&row) == 0)
         s->generation = pb_recorder_generation();
@@ -110,7 +110,7 @@ static void close_row(struct pb_span_object *s, struct span_text error)
     if (!arena)
         return;
     if (s->generation == pb_recorder_generation()) {
-        double took = (double)(now - s->begun) / 1e6;
+        double took = (double)(now - s->began) / 1e6;
         const struct pb_late end[] = {{PB_TRACE_ENDED, PB_TIMESTAMP, &now, sizeof(now)},
                                       {PB_TRACE_DURATION_MS, PB_F64, &took, sizeof(took)},
                                       {PB_TRACE_ERROR, PB_STRING, error.at, (size_t)error.length}};
@@ -458,17 +458,17 @@ static void write_row(const struct pb_python *py, const struct given *given, con
 {
     pb_pyobject *before = pb_span_current(py);
     const struct pb_span_object *p = before ? pb_span_of(before) : NULL;
-    struct begun b = {.type = ends ? "span" : "event",
-                      .id = ends ? pb_trace_new_id()
-                            : p  ? p->id
-                                 : 0,
-                      .parent_id = ends && p ? p->id : 0,
-                      .name = text_of(py, given->name),
-                      .phase = text_of(py, given->phase ? given->phase
-                                           : p          ? p->phase
-                                                        : NULL),
-                      .location = text_of(py, given->location),
-                      .attributes = text_of(py, given->attributes)};
+    struct row_fields b = {.type = ends ? "span" : "event",
+                           .id = ends ? pb_trace_new_id()
+                                 : p  ? p->id
+                                      : 0,
+                           .parent_id = ends && p ? p->id : 0,
+                           .name = text_of(py, given->name),
+                           .phase = text_of(py, given->phase ? given->phase
+                                                : p          ? p->phase
+                                                             : NULL),
+                           .location = text_of(py, given->location),
+                           .attributes = text_of(py, given->attributes)};
     int64_t mono, real;
     struct pb_row row;
     uint32_t place;
@@ -476,7 +476,7 @@ static void write_row(const struct pb_python *py, const struct given *given, con
     b.trace = p ? p->trace : b.id;
     pb_clock_both(&mono, &real);
     if (pb_trace_begin_row(&row, &place) == 0) {
-        set_begun(&row, &b);
+        set_fields(&row, &b);
         if (ends) {
             pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, ends[0] - (real - mono));
             pb_set_timestamp(&row, PB_TRACE_ENDED, ends[1] - (real - mono));
@@ -547,7 +547,7 @@ void pb_span_around(const struct pb_python *py, struct pb_span_seen *ret)
     if (!found)
         return;
     const struct pb_span_object *s = pb_span_of(found);
-    *ret = (struct pb_span_seen){s->id, s->trace, s->begun};
+    *ret = (struct pb_span_seen){s->id, s->trace, s->began};
     py->decref(found);
 }
 

@@ -49,7 +49,7 @@ struct open_call {
     uint64_t id, trace;
     uint64_t generation; /* of the agent whose table has the row; 0: none */
     struct pb_row_ref row;
-    int64_t begun, suspended_at;
+    int64_t began, suspended_at;
     const void *frame; /* of a generator or coroutine */
 };
 
@@ -225,8 +225,8 @@ static void open_row(const struct pb_python *py, struct open_call *c, uint64_t p
     pb_set_i32(&row, PB_TRACE_THREAD_ID, pb_thread_id());
     c->row = pb_row_ref(&row);
     /* The time before this was our own. */
-    c->begun = pb_clock_mono();
-    pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, c->begun);
+    c->began = pb_clock_mono();
+    pb_set_timestamp(&row, PB_TRACE_TIMESTAMP, c->began);
     if (pb_row_commit(&row) == 0)
         c->generation = pb_recorder_generation();
     pb_recorder_leave(place);
@@ -258,7 +258,7 @@ static void close_row(const struct pb_python *py, const struct open_call *c, con
         fill_object(py, arena, c, PB_TRACE_ERROR, end->error);
         fill_object(py, arena, c, PB_TRACE_RESULT, end->result);
         fill_object(py, arena, c, PB_TRACE_LOCALS, end->locals);
-        double took = (double)(end->at - c->begun) / 1e6;
+        double took = (double)(end->at - c->began) / 1e6;
         const struct pb_late cells[] = {{PB_TRACE_DURATION_MS, PB_F64, &took, sizeof(took)},
                                         {PB_TRACE_ENDED, PB_TIMESTAMP, &end->at, sizeof(end->at)}};
         pb_fill_all(arena, c->row, cells, 2);
@@ -348,7 +348,7 @@ static void begin_call(const struct pb_python *py, struct traced_thread *t, stru
                             .most = f->flags & IS_INNER ? outer->most : f->depth,
                             .id = pb_trace_new_id(),
                             .frame = f->flags & IS_GENERATOR ? given->frame : NULL};
-    uint64_t parent = outer && outer->begun >= around.begun ? outer->id : around.id;
+    uint64_t parent = outer && outer->began >= around.began ? outer->id : around.id;
     c->trace = !parent ? c->id : parent == around.id ? around.trace : outer->trace;
     open_row(py, c, parent, arguments);
     t->n++;
@@ -382,7 +382,7 @@ static void end_call(const struct pb_python *py, struct traced_thread *t, struct
 
     if (!take_call(t, f, given->frame, &c))
         return;
-    __atomic_fetch_add(&f->taken_ns, (uint64_t)(end.at - c.begun), __ATOMIC_RELAXED);
+    __atomic_fetch_add(&f->taken_ns, (uint64_t)(end.at - c.began), __ATOMIC_RELAXED);
     if (failed) {
         __atomic_fetch_add(&f->errors, 1, __ATOMIC_RELAXED);
         kind = !given->value              ? NULL

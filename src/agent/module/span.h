@@ -21,7 +21,7 @@ struct pb_span_object {
     uint64_t id, trace, parent_id;
     uint64_t generation; /* of the agent whose table has the row; 0: none */
     struct pb_row_ref row;
-    int64_t begun;
+    int64_t began;
     pb_pyobject *name, *phase, *location; /* str or NULL */
     pb_pyobject *attributes;              /* str (JSON) or NULL */
     pb_pyobject *before;                  /* the span around; NULL: none, or this one is not open */

@@ -19,11 +19,11 @@ static pb_pyobject *find_names(const struct pb_python *py, const char *module)
 static int has_ended(const struct pb_python *py, pb_pyobject *names)
 {
     pb_pyobject *spec = py->dict_get(names, "__spec__");
-    pb_pyobject *begun = spec ? pb_own_field(py, spec, "_initializing") : NULL;
-    int ended = begun != py->true_object;
+    pb_pyobject *initializing = spec ? pb_own_field(py, spec, "_initializing") : NULL;
+    int ended = initializing != py->true_object;
 
-    if (begun)
-        py->decref(begun);
+    if (initializing)
+        py->decref(initializing);
     return ended;
 }
 

@@ -263,8 +263,8 @@ static void run_code(const struct pb_python *py, pb_pyobject *given)
     for (int i = 0; i < 5; i++)
         if (!(part[i] = py->tuple_get(given, i)))
             return;
-    pb_pyobject *begun = py->call(part[0], (void *)NULL);
-    if (begun)
+    pb_pyobject *started = py->call(part[0], (void *)NULL);
+    if (started)
         value = py->eval_code(part[1], part[3], part[3]);
     if (value && part[2] != py->none) {
         py->decref(value);
@@ -276,7 +276,7 @@ static void run_code(const struct pb_python *py, pb_pyobject *given)
     pb_pyobject *ended =
         py->call(part[4], value ? value : py->none, raised[0] ? raised[0] : py->none,
                  raised[1] ? raised[1] : py->none, raised[2] ? raised[2] : py->none, (void *)NULL);
-    pb_pyobject *all[] = {begun, value, ended, raised[0], raised[1], raised[2]};
+    pb_pyobject *all[] = {started, value, ended, raised[0], raised[1], raised[2]};
     for (int i = 0; i < 6; i++)
         if (all[i])
             py->decref(all[i]);

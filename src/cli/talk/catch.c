@@ -54,7 +54,7 @@ static int set_hooks(const struct pb_call *call, const struct pb_catch *how, str
 
 int pb_catch_start(const struct pb_call *call, const struct pb_catch *how, struct pb_err *err)
 {
-    struct pb_keeper_begun keeper = {0};
+    struct pb_keeper_state keeper = {0};
     int pid = (int)call->targets.at[0].pid, port = 0;
 
     int r = listen_anew(call, NULL, err); /* also injects the agent */

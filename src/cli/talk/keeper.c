@@ -304,10 +304,10 @@ static void leave_caller(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static const char begun_words[] = "ok ", begun_python[] = "python\n", begun_other[] = "native\n";
+static const char reply_ok[] = "ok ", reply_python[] = "python\n", reply_native[] = "native\n";
 
 /* Reads what the keeper reports to the command: what it watches, or why it did not start. */
-static int await_start(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
+static int await_start(int fd, struct pb_keeper_state *ret, struct pb_err *err)
 {
     char text[sizeof(err->text)] = "";
     size_t n = 0;
@@ -317,10 +317,10 @@ static int await_start(int fd, struct pb_keeper_begun *ret, struct pb_err *err)
         got = read(fd, text + n, sizeof(text) - 1 - n);
         n += got > 0 ? (size_t)got : 0;
     } while ((got > 0 && n + 1 < sizeof(text)) || (got < 0 && errno == EINTR));
-    if (strncmp(text, begun_words, strlen(begun_words)) != 0)
+    if (strncmp(text, reply_ok, strlen(reply_ok)) != 0)
         return pb_fail(err, -EIO, "%s", n ? text : "the keeper of crashes ended before it began");
-    const char *rest = text + strlen(begun_words);
-    ret->has_python = strncmp(rest, begun_python, strlen(begun_python)) == 0;
+    const char *rest = text + strlen(reply_ok);
+    ret->has_python = strncmp(rest, reply_python, strlen(reply_python)) == 0;
     snprintf(ret->left_out, sizeof(ret->left_out), "%s", rest + strcspn(rest, "\n") + 1);
     return 0;
 }
@@ -338,7 +338,7 @@ static _Noreturn void run_keeper(const struct keeper *made, int ready_fd)
     if (r < 0)
         snprintf(word, sizeof(word), "%s", pb_err_text(&err, r));
     else
-        snprintf(word, sizeof(word), "%s%s%s", begun_words, k->has_python ? begun_python : begun_other,
+        snprintf(word, sizeof(word), "%s%s%s", reply_ok, k->has_python ? reply_python : reply_native,
                  k->left_out);
     ssize_t n = write(ready_fd, word, strlen(word));
     close(ready_fd);
@@ -347,7 +347,7 @@ static _Noreturn void run_keeper(const struct keeper *made, int ready_fd)
     _exit(0);
 }
 
-static int start_keeper(const struct keeper *k, struct pb_keeper_begun *ret, struct pb_err *err)
+static int start_keeper(const struct keeper *k, struct pb_keeper_state *ret, struct pb_err *err)
 {
     int ready[2];
 
@@ -366,7 +366,7 @@ static int start_keeper(const struct keeper *k, struct pb_keeper_begun *ret, str
     return r;
 }
 
-int pb_keeper_start(const struct pb_call *call, struct pb_keeper_begun *ret, struct pb_err *err)
+int pb_keeper_start(const struct pb_call *call, struct pb_keeper_state *ret, struct pb_err *err)
 {
     const struct keeper k = {.call = call, .target = &call->targets.at[0], .message = PB_MSG_CRASH};
 
@@ -377,7 +377,7 @@ void pb_keepers_of_hangs_start(const struct pb_call *call)
 {
     for (size_t i = 0; i < call->targets.n; i++) {
         const struct keeper k = {.call = call, .target = &call->targets.at[i], .message = PB_MSG_HANG};
-        struct pb_keeper_begun keeper;
+        struct pb_keeper_state keeper;
         struct pb_err err = {0};
         int r = k.target->dead ? 0 : start_keeper(&k, &keeper, &err);
         if (r < 0)

@@ -36,8 +36,8 @@ struct link {
     bool reused, answering; /* the link served an earlier question; part of the answer arrived */
     bool writes;            /* what is waited for is room to write */
     uint64_t started;
-    int64_t sent_ns, heard_ns; /* as pb_node_result has them */
-    char *request;             /* NULL: the launcher was given it */
+    int64_t sent_ns, received_ns; /* as pb_node_result has them */
+    char *request;                /* NULL: the launcher was given it */
     size_t sent, length;
     struct pb_http_in http;
     char stderr_tail[ERRORS_MAX]; /* stderr of the launcher, its end */
@@ -56,7 +56,7 @@ struct pb_ask_part {
     struct link *links;
     size_t nlinks, next, held, open, most_open;
     int epoll;
-    uint64_t begun;
+    uint64_t began;
     size_t left, answered; /* nodes that are not settled, and that answered */
     bool *fallen;          /* pb_ask_part_plan */
     size_t nfallen;
@@ -87,7 +87,7 @@ static void settle(struct pb_ask_part *a, ssize_t node, enum pb_node_state state
     if (settled(a, node))
         return;
     r->state = state;
-    r->ms = ms_since(a->begun);
+    r->ms = ms_since(a->began);
     snprintf(r->why, sizeof(r->why), "%s", why);
     pb_text_clean(r->why);
     if (state == PB_NODE_ANSWERED) {
@@ -157,7 +157,7 @@ static void hand_over(struct pb_ask_part *a, const struct link *l, struct incomi
 
     result->bytes = answer->travelled;
     result->sent_ns = l->sent_ns;
-    result->received_ns = l->heard_ns;
+    result->received_ns = l->received_ns;
     if (answer->status != 0) {
         settle(a, in->node, PB_NODE_REFUSED, answer->sentence[0] ? answer->sentence : "it could not answer");
         return;
@@ -396,7 +396,7 @@ static void read_link(struct pb_ask_part *a, struct link *l)
     struct body body = {a, l};
 
     ssize_t n = recv(l->out, bytes, sizeof(bytes), MSG_DONTWAIT);
-    l->heard_ns = pb_wall_ns();
+    l->received_ns = pb_wall_ns();
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     int error = n < 0 ? errno : 0;
@@ -659,7 +659,7 @@ int pb_ask_part_open(const struct pb_ask_part_plan *plan, struct pb_ask_part **r
                               .q = plan->q,
                               .result = plan->result,
                               .most_open = plan->most_open,
-                              .begun = plan->begun,
+                              .began = plan->began,
                               .left = plan->link.selection->asked,
                               .fallen = plan->fallen};
     a->links = calloc(a->left + 1, sizeof(*a->links));

@@ -10,7 +10,7 @@ struct pb_ask_part_plan {
     struct pb_link_plan link; /* its cluster has the way of this part, and its selection the nodes */
     const struct pb_cluster_question *q;
     struct pb_cluster_result *result; /* of all parts */
-    uint64_t begun, deadline;         /* CLOCK_MONOTONIC */
+    uint64_t began, deadline;         /* CLOCK_MONOTONIC */
     size_t most_open;                 /* links */
     /* Set for a node whose service cannot have started to answer: another part settles it, or no part does.
      * NULL: this part settles every node. */

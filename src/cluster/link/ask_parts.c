@@ -190,7 +190,7 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
     unsigned limit = q->deadline_ms ? q->deadline_ms : DEADLINE_MS;
     struct pb_node_question question = {c->match, q->selection->wanted, limit, q->words, q->nwords};
     struct pb_cluster_result result = {.nnodes = c->nnodes, .asked = q->selection->asked};
-    uint64_t begun = pb_now_ns();
+    uint64_t began = pb_now_ns();
     _cleanup_(parts_done) struct parts parts = {.c = c};
     _cleanup_free_ char *line = NULL;
     char token[PB_SERVICE_TOKEN] = "", own_token[PB_SERVICE_TOKEN];
@@ -206,8 +206,8 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
     parts.plan = (struct pb_ask_part_plan){.link = {.question = line, .length = length, .deadline_ms = limit},
                                            .q = q,
                                            .result = &result,
-                                           .begun = begun,
-                                           .deadline = begun + limit * PB_NS_PER_MS};
+                                           .began = began,
+                                           .deadline = began + limit * PB_NS_PER_MS};
     pb_own_service_token(own_token);
     parts.plan.link.token = token;
     parts.plan.link.own_token = own_token;
@@ -216,7 +216,7 @@ int pb_cluster_ask(const struct pb_cluster *c, const struct pb_cluster_question 
     r = result.nodes ? ask_parts(&parts) : -ENOMEM;
     if (r == 0)
         settle_rest(&parts, &result);
-    result.ms = (unsigned)((pb_now_ns() - begun) / PB_NS_PER_MS);
+    result.ms = (unsigned)((pb_now_ns() - began) / PB_NS_PER_MS);
     setrlimit(RLIMIT_NOFILE, &before);
     if (r < 0) {
         free(result.nodes);

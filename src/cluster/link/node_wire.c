@@ -125,7 +125,7 @@ int pb_question_decode(const char *line, size_t n, struct pb_question_in *ret, s
 {
     _cleanup_(pb_question_done) struct pb_question_in in = {0};
     _cleanup_free_ unsigned char *bytes = malloc(n + 1);
-    bool begun = false;
+    bool started = false;
     int r = 0;
 
     if (!bytes)
@@ -149,13 +149,13 @@ int pb_question_decode(const char *line, size_t n, struct pb_question_in *ret, s
         } else if (kind == PB_RELAY_ARGUMENTS && in.version[0] && !in.text) {
             r = take_texts(&in, (const char *)at + PB_PACKET_HEAD, length);
         } else if (kind == PB_RELAY_BEGIN && in.text) {
-            begun = true;
+            started = true;
         } else {
             r = -EBADMSG;
         }
         length += PB_PACKET_HEAD;
     }
-    if (r < 0 || !begun)
+    if (r < 0 || !started)
         return pb_fail(err, r == -ENOMEM ? r : -EBADMSG, "what came is no question of probing");
     *ret = pb_take(in, (struct pb_question_in){0});
     ret->q.words = ret->words;

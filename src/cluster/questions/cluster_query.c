@@ -93,7 +93,7 @@ struct pb_cluster_query {
     struct pb_sql_table node_tables[MAX_TABLES], own[OWN_TABLES];
     struct pb_sql_node_rows node_rows;
     struct pb_sql *sql;
-    bool begun; /* its caller has seen rows or columns: it cannot begin again */
+    bool has_output; /* its caller has seen rows or columns: it cannot be run again */
     struct pb_cluster_query_stats stats;
 };
 
@@ -458,14 +458,14 @@ int pb_cluster_query_next(struct pb_cluster_query *q, struct pb_sql_event *ret, 
     }
     int r = pb_sql_next(q->sql, ret, err);
     /* Parts that cannot be put together after all (an average of times, say) are asked for as rows. */
-    if (r < 0 && q->root && !q->begun && r != -ECANCELED && r != -ETIMEDOUT) {
+    if (r < 0 && q->root && !q->has_output && r != -ECANCELED && r != -ETIMEDOUT) {
         clear_round(q);
         q->whole = true;
         r = begin_round(q, err);
         return r < 0 ? r : pb_cluster_query_next(q, ret, err);
     }
     if (r > 0 && (ret->kind == PB_SQL_EVENT_COLUMNS || ret->kind == PB_SQL_EVENT_BATCH))
-        q->begun = true;
+        q->has_output = true;
     return r;
 }
 

@@ -118,9 +118,9 @@ int pb_answer_stacks(const struct pb_answering *a, struct pb_err *err)
                                            .native_if_alone = true};
     int r = taking_init(&t, a);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        uint64_t begun = pb_now_ns();
+        uint64_t began = pb_now_ns();
         r = take_round(&t, &last);
-        uint64_t took = pb_now_ns() - begun;
+        uint64_t took = pb_now_ns() - began;
         if (i + 1 < n && took < interval * PB_NS_PER_MS)
             pb_sleep_ns(interval * PB_NS_PER_MS - took);
     }

@@ -126,7 +126,7 @@ int pb_archive_commit(int partition, const char *prefix, const struct pb_archive
 
 struct found {
     char date[PB_ARCHIVE_DATE], name[256];
-    struct pb_archive_name told;
+    struct pb_archive_name parsed;
 };
 
 struct recovery {
@@ -142,7 +142,7 @@ static bool read_decided(const char *text, const char *run, struct found *ret)
     const char *dot = date ? strchr(date, '.') : NULL;
 
     if (!dot || (size_t)(dot - date) >= sizeof(ret->date) || strncmp(date, "date=", 5) != 0 ||
-        pb_archive_name_read(dot + 1, &ret->told) < 0 || strcmp(ret->told.run, run) != 0)
+        pb_archive_name_read(dot + 1, &ret->parsed) < 0 || strcmp(ret->parsed.run, run) != 0)
         return false;
     snprintf(ret->date, sizeof(ret->date), "%.*s", (int)(dot - date), date);
     snprintf(ret->name, sizeof(ret->name), "%s", text);
@@ -178,7 +178,8 @@ static int find_leftovers(int partition, struct recovery *ret)
 
 static int by_batch_and_part(const void *a, const void *b)
 {
-    const struct pb_archive_name *x = &((const struct found *)a)->told, *y = &((const struct found *)b)->told;
+    const struct pb_archive_name *x = &((const struct found *)a)->parsed,
+                                 *y = &((const struct found *)b)->parsed;
     int order = strcmp(x->serials, y->serials);
     return order ? order : x->part < y->part ? -1 : 1;
 }
@@ -192,14 +193,14 @@ int pb_archive_recover(int partition, const char *run)
     if (all.n)
         qsort(all.at, all.n, sizeof(*all.at), by_batch_and_part);
     for (size_t i = 0, end; r == 0 && i < all.n; i = end) {
-        for (end = i + 1; end < all.n && strcmp(all.at[end].told.serials, all.at[i].told.serials) == 0;)
+        for (end = i + 1; end < all.n && strcmp(all.at[end].parsed.serials, all.at[i].parsed.serials) == 0;)
             end++;
         /* Missing first parts have been renamed already; any other missing part means that the batch was not
          * committed. */
-        bool decided = all.at[end - 1].told.part == all.at[i].told.parts &&
-                       end - i == all.at[i].told.parts - all.at[i].told.part + 1;
+        bool decided = all.at[end - 1].parsed.part == all.at[i].parsed.parts &&
+                       end - i == all.at[i].parsed.parts - all.at[i].parsed.part + 1;
         for (size_t k = i; r == 0 && k < end; k++) {
-            pb_archive_name_write(&all.at[k].told, name, sizeof(name));
+            pb_archive_name_write(&all.at[k].parsed, name, sizeof(name));
             if (decided)
                 r = move_to_day(partition, all.at[k].name, all.at[k].date, name);
             else if (unlinkat(partition, all.at[k].name, 0) < 0)

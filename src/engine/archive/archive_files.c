@@ -30,7 +30,7 @@ struct pb_archive_listing {
     struct pb_archive_days days;
     struct pb_archive_files files;
     bool earlier;
-    struct timespec begun;
+    struct timespec began;
     struct stamp *stamps; /* the partition's first, then its days */
     size_t nstamps;
 };
@@ -371,7 +371,7 @@ static bool is_current(const struct pb_archive_listing *l, const char *folder)
         return false;
     for (size_t i = 0; i < l->nstamps; i++)
         if (fstatat(partition, l->stamps[i].name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-            has_changed(&l->stamps[i], &st, &l->begun))
+            has_changed(&l->stamps[i], &st, &l->began))
             return false;
     return true;
 }
@@ -430,7 +430,7 @@ int pb_archive_partition_read(struct pb_archive_lists *lists, const char *folder
 
     if (known && !is_current(known, folder)) {
         struct listing l = {.files = &known->files, .stamps = known->stamps};
-        clock_gettime(CLOCK_REALTIME, &known->begun);
+        clock_gettime(CLOCK_REALTIME, &known->began);
         set_days(&l, days);
         r = list_files(folder, table, partition, &l);
         known->stamps = l.stamps;

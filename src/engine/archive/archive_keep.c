@@ -79,10 +79,10 @@ static bool is_concerned(const struct pb_archive_limits *limits, const char *run
 
 static int add_file(struct archive_walk *w, int dir, const char *path, const char *name, struct files *to)
 {
-    struct pb_archive_name told;
+    struct pb_archive_name parsed;
     struct stat st;
 
-    if (pb_archive_name_read(name, &told) < 0 || !is_concerned(w->limits, told.run) ||
+    if (pb_archive_name_read(name, &parsed) < 0 || !is_concerned(w->limits, parsed.run) ||
         fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
         return 0;
     if (to->n % 256 == 0) {
@@ -92,8 +92,8 @@ static int add_file(struct archive_walk *w, int dir, const char *path, const cha
         to->at = more;
     }
     struct archive_file *f = &to->at[to->n];
-    *f = (struct archive_file){.last = told.last, .bytes = (uint64_t)st.st_size};
-    memcpy(f->run, told.run, sizeof(f->run));
+    *f = (struct archive_file){.last = parsed.last, .bytes = (uint64_t)st.st_size};
+    memcpy(f->run, parsed.run, sizeof(f->run));
     if (asprintf(&f->path, "%s/%s", path, name) < 0)
         return -ENOMEM;
     to->n++;

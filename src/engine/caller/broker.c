@@ -35,7 +35,7 @@ struct pb_sql {
     unsigned ncolumns;
     struct pb_sql_stats stats;
     struct pb_live_failure *failures; /* each is reported once */
-    unsigned nfailures, told;
+    unsigned nfailures, reported;
     char *note;
     uint64_t gave;    /* when the caller got its last event */
     uint64_t away_ns; /* how long the caller did not ask for the next event */
@@ -381,9 +381,9 @@ static int take_message(struct pb_sql *t, struct pb_sql_event *ret, struct pb_er
 static bool take_failure(struct pb_sql *t, struct pb_sql_event *ret)
 {
     /* With a single process the query itself fails with this sentence. */
-    if (t->q.nsources < 2 || t->told == t->nfailures)
+    if (t->q.nsources < 2 || t->reported == t->nfailures)
         return false;
-    const struct pb_live_failure *f = &t->failures[t->told++];
+    const struct pb_live_failure *f = &t->failures[t->reported++];
     *ret = (struct pb_sql_event){
         .kind = PB_SQL_EVENT_FAILED, .source = f->source, .table = f->table, .text = f->text};
     return true;

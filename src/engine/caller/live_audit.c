@@ -23,7 +23,7 @@ enum { LINE_MAX_BYTES = 32768, TEXT = 4096 };
 
 struct change {
     char id[17];
-    int64_t begun, ended; /* UTC ns; 0: not known */
+    int64_t began, ended; /* UTC ns; 0: not known */
     char *texts[A_COLUMNS];
 };
 
@@ -94,7 +94,7 @@ static int take_line(struct changes *all, const char *line, size_t length)
         return -ENOMEM;
     all->at = more;
     c = &more[all->n++];
-    *c = (struct change){.begun = time_of(&j)};
+    *c = (struct change){.began = time_of(&j)};
     memcpy(c->id, id, sizeof(id));
     for (unsigned k = 0; k < A_COLUMNS; k++)
         c->texts[k] = keys[k] ? copy_member(&j, keys[k]) : NULL;
@@ -136,12 +136,12 @@ int pb_live_audit(struct pb_table *t, const struct pb_live_source *source, struc
         struct pb_row row;
         if (pb_row_begin(t, &row) < 0)
             break;
-        pb_live_set_time(&row, A_TIME, c->begun);
+        pb_live_set_time(&row, A_TIME, c->began);
         for (unsigned k = A_PEER; k <= A_OUTCOME; k++)
             if (c->texts[k] && c->texts[k][0])
                 pb_set_string(&row, k, c->texts[k], strlen(c->texts[k]));
-        if (c->ended && c->begun)
-            pb_set_f64(&row, A_SECONDS, (double)(c->ended - c->begun) / 1e9);
+        if (c->ended && c->began)
+            pb_set_f64(&row, A_SECONDS, (double)(c->ended - c->began) / 1e9);
         pb_row_commit(&row);
     }
     return r;

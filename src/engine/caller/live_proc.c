@@ -225,7 +225,7 @@ int pb_live_maps(struct pb_table *t, const struct pb_live_source *source, struct
 {
     _cleanup_free_ char *text = NULL;
     struct pb_row row;
-    bool begun = false;
+    bool row_open = false;
     char *rest;
 
     int r = pb_proc_slurp(source->pid, "smaps", &text, NULL);
@@ -237,15 +237,15 @@ int pb_live_maps(struct pb_table *t, const struct pb_live_source *source, struct
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         /* Lines of sizes begin with a capital letter, those of mappings with an address. */
         if (isupper((unsigned char)line[0])) {
-            if (begun)
+            if (row_open)
                 add_map_size(&row, line);
             continue;
         }
-        if (begun)
+        if (row_open)
             pb_row_commit(&row);
-        begun = begin_map(t, line, &row);
+        row_open = begin_map(t, line, &row);
     }
-    if (begun)
+    if (row_open)
         pb_row_commit(&row);
     return 0;
 }

@@ -248,13 +248,13 @@ static ssize_t receive_some(int fd, void *to, size_t size, struct pb_wire *m)
     return n;
 }
 
-static int receive_all(int fd, void *to, size_t size, struct pb_wire *m, uint64_t deadline_ns, bool begun)
+static int receive_all(int fd, void *to, size_t size, struct pb_wire *m, uint64_t deadline_ns, bool started)
 {
     for (size_t done = 0; done < size;) {
         ssize_t n = receive_some(fd, (char *)to + done, size - done, m);
         if (n > 0) {
             done += (size_t)n;
-            begun = true;
+            started = true;
             continue;
         }
         if (n == 0)
@@ -262,18 +262,18 @@ static int receive_all(int fd, void *to, size_t size, struct pb_wire *m, uint64_
         if (errno != EAGAIN && errno != EINTR)
             return -errno;
         int r = errno == EAGAIN ? wait_for(fd, POLLIN, deadline_ns) : -EINTR;
-        if (r < 0 && !(r == -EINTR && begun))
+        if (r < 0 && !(r == -EINTR && started))
             return r;
     }
     return 0;
 }
 
 /* The type of the next message; *ret_size: of its payload. */
-static int receive_head(int fd, struct pb_wire *m, uint64_t deadline_ns, bool begun, size_t *ret_size)
+static int receive_head(int fd, struct pb_wire *m, uint64_t deadline_ns, bool started, size_t *ret_size)
 {
     unsigned char h[PB_PACKET_HEAD];
 
-    int r = receive_all(fd, h, sizeof(h), m, deadline_ns, begun);
+    int r = receive_all(fd, h, sizeof(h), m, deadline_ns, started);
     if (r == 0)
         r = pb_packet_parse(h, sizeof(h), PB_SQL_MAX_MESSAGE, ret_size);
     return r == -EPROTO ? -EBADMSG : r;

@@ -130,8 +130,9 @@ static void escape(duckdb_function_info info, duckdb_data_chunk input, duckdb_ve
         memset(what, 0, sizeof(what));
         memcpy(what, text, length < sizeof(what) ? length : sizeof(what) - 1);
         errno = 0;
-        const char *said = attempt_call(what) == -1 ? strerrorname_np(errno) : "done";
-        duck.vector_assign_string_element_len(output, i, said ? said : "?", strlen(said ? said : "?"));
+        const char *result = attempt_call(what) == -1 ? strerrorname_np(errno) : "done";
+        duck.vector_assign_string_element_len(output, i, result ? result : "?",
+                                              strlen(result ? result : "?"));
     }
 }
 

@@ -290,13 +290,13 @@ static int is_first(const struct pending *p)
 }
 
 /* gloo has no reduce_scatter: it does an all_reduce, and marks that. */
-static int is_same(const char *told_of, const char *marked)
+static int is_same(const char *issued, const char *marked)
 {
     static const char scatter[] = "reducescatter";
-    size_t a = strlen(told_of), b = strlen(marked);
+    size_t a = strlen(issued), b = strlen(marked);
 
-    return strncmp(told_of, marked, a < b ? a : b) == 0 ||
-           (strncmp(told_of, scatter, strlen(scatter)) == 0 && strcmp(marked, "allreduce") == 0);
+    return strncmp(issued, marked, a < b ? a : b) == 0 ||
+           (strncmp(issued, scatter, strlen(scatter)) == 0 && strcmp(marked, "allreduce") == 0);
 }
 
 /* A group runs its operations in order: earlier ones have started, with marks that we did not see. */

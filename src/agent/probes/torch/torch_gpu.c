@@ -173,14 +173,14 @@ void pb_torch_gpu_collect(const struct pb_python *py)
 void pb_torch_gpu_memory(const struct pb_python *py, int64_t ret[4])
 {
     pb_pyobject *none[5] = {NULL};
-    pb_pyobject *told = part ? call_part(py, "memory", none) : NULL;
+    pb_pyobject *figures = part ? call_part(py, "memory", none) : NULL;
 
-    for (int i = 0; told && told != py->none && i < 4; i++) {
-        pb_pyobject *each = py->tuple_get(told, i);
+    for (int i = 0; figures && figures != py->none && i < 4; i++) {
+        pb_pyobject *each = py->tuple_get(figures, i);
         ret[i] = each ? py->int64_as(each) : -1;
     }
-    if (told)
-        py->decref(told);
+    if (figures)
+        py->decref(figures);
     py->err_clear();
 }
 

@@ -67,7 +67,7 @@ static struct known_module *last_module; /* of the last lookup */
 static struct class_known {
     const pb_pyobject *type;
     uint32_t name;
-    char told[52];
+    char shown[52];
 } classes[CLASSES];
 static uint32_t backward_name; /* 0: not made yet */
 /* Threads that look up a name by calls of Python, in which another thread may get the GIL: the memory must
@@ -514,13 +514,13 @@ uint32_t pb_torch_name_of_class(const struct pb_python *py, pb_pyobject *object)
     const pb_pyobject *type = pb_type_of(object, header);
     struct class_known *c = &classes[mix(0, (uintptr_t)type) % CLASSES];
 
-    if (c->name && c->type == type && strcmp(c->told, pb_type_name(type, header)) == 0)
+    if (c->name && c->type == type && strcmp(c->shown, pb_type_name(type, header)) == 0)
         return c->name;
     naming++;
     uint32_t name = make_name(py, object, "", "");
     naming--;
     *c = (struct class_known){.type = type, .name = name};
-    if (snprintf(c->told, sizeof(c->told), "%s", pb_type_name(type, header)) >= (int)sizeof(c->told))
+    if (snprintf(c->shown, sizeof(c->shown), "%s", pb_type_name(type, header)) >= (int)sizeof(c->shown))
         c->name = 0; /* not all of it could be compared */
     return name;
 }
