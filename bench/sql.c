@@ -54,7 +54,7 @@ static int fill(void)
                                         {"operation_name", PB_STRING, 0, NULL, NULL},
                                         {"stage", PB_STRING, 0, NULL, NULL},
                                         {"duration_ms", PB_F64, 0, NULL, NULL}};
-    const struct pb_table_spec spec = {.name = "python.torch_trace", .columns = columns, .ncolumns = 5};
+    const struct pb_table_spec spec = {.name = "bench.calls", .columns = columns, .ncolumns = 5};
     struct pb_arena *arena;
     struct pb_table *table;
 
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof(line), stdin)) {
         bool ours = strncmp(line, "ours ", 5) == 0;
         line[strcspn(line, "\n")] = '\0';
-        name_table(strchr(line, ' ') + 1, ours ? "python.torch_trace" : "t", sql, sizeof(sql));
+        name_table(strchr(line, ' ') + 1, ours ? "bench.calls" : "t", sql, sizeof(sql));
         uint64_t began = pb_now_ns();
         if (ours)
             run_ours(fd, sql);
