@@ -7,7 +7,7 @@ file(GLOB_RECURSE agent_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/agent/
 file(GLOB_RECURSE agent_headers CONFIGURE_DEPENDS src/agent/*.h)
 file(GLOB agent_shared_headers CONFIGURE_DEPENDS include/*.h src/table/*.h src/control/*.h)
 list(APPEND agent_headers ${agent_shared_headers})
-set(agent_shared src/control/flight.c src/control/frame.c src/control/identity.c src/control/own_code.c src/control/redact.c src/control/rundir.c src/control/settings.c)
+set(agent_shared src/control/flight.c src/control/frame.c src/control/identity.c src/control/jax_array.c src/control/own_code.c src/control/redact.c src/control/rundir.c src/control/settings.c)
 file(GLOB agent_table CONFIGURE_DEPENDS src/table/*.c)
 list(FILTER agent_table EXCLUDE REGEX "/(reader|utf8|view)[^/]*$") # by file name: the path before it is the user's
 list(TRANSFORM agent_shared PREPEND ${CMAKE_SOURCE_DIR}/)

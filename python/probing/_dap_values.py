@@ -78,8 +78,8 @@ def render_tensor(value, kind):
         return "<%s shape=%s dtype=%s>" % (name, array[0], array[1])
     if found.shape is None:
         return "<%s>" % name
-    words = [name, "shape=%s" % (tuple(found.shape),), "dtype=%s" % found.dtype, "device=%s" % found.device]
-    return "<%s>" % " ".join(words + (["requires_grad"] if _values.field(value, "requires_grad") else []))
+    words = [name, "shape=%s" % (tuple(found.shape),), "dtype=%s" % found.dtype, "device=%s" % (found.device or "?")]
+    return "<%s>" % " ".join(words + (["requires_grad"] if not found.is_jax and _values.field(value, "requires_grad") else []))
 
 
 def is_a(value, *kinds):
@@ -110,8 +110,9 @@ def tensor_names(value, read):
     found = {} if read.shape is None else {"shape": tuple(read.shape), "dtype": read.dtype, "device": read.device, "strides": tuple(read.steps),
                                            "nbytes": read.nbytes}
     found.update((name, item) for name, item in (("_version", read.version), ("value", _values.tensor_number(value, read))) if item is not None)
-    found.update((name, _values.field(value, name)) for name in ("requires_grad", "is_leaf"))
-    if found["is_leaf"]:
+    if not read.is_jax:
+        found.update((name, _values.field(value, name)) for name in ("requires_grad", "is_leaf"))
+    if found.get("is_leaf"):
         found["grad"] = _values.field(value, "grad")
     return found
 

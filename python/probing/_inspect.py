@@ -162,9 +162,10 @@ def describe_tensor(facts, value, kind, read):
         facts.add("shape", tuple(read.shape))
         facts.add("dtype", read.dtype)
         facts.add("device", read.device)
-        facts.add("elements", read.nbytes // read.size)
-        facts.add("bytes", read.nbytes)
-    facts.add("requires grad", bool(_values.field(value, "requires_grad")))
+        facts.add("elements", read.count)
+        facts.add("bytes", read.nbytes if read.size else None)
+    if not read.is_jax:
+        facts.add("requires grad", bool(_values.field(value, "requires_grad")))
     if is_plain(kind):
         made_by = _values.field(value, "grad_fn")
         facts.add("made by", None if made_by is None else _values.own_name(type(made_by)))
@@ -182,9 +183,9 @@ def is_plain(kind):
 
 
 def unread(read, kind):
-    if read.why is not None and read.nbytes:
-        return read.why + ("; eval can" if read.device not in ("cpu", None) else "")
-    if not is_plain(kind):
+    if read.why is not None and read.count:
+        return read.why + ("; eval can" if read.device not in ("cpu", None) and not read.is_jax else "")
+    if not is_plain(kind) and not read.is_jax:
         return "of a class of its own"
     if read.dtype not in DTYPES:
         return "of a type that is not known here"

@@ -120,14 +120,14 @@ def local_of(value):
 class Tensor:
     """What is read of a tensor; shape is None where its class alone knows it, count is of its elements."""
 
-    __slots__ = ("shape", "dtype", "device", "version", "count", "why", "address", "size", "steps", "nbytes", "is_shard")
+    __slots__ = ("shape", "dtype", "device", "version", "count", "why", "address", "size", "steps", "nbytes", "is_jax", "is_shard")
 
 
 MEMBER = type(Tensor.shape)  # what __slots__ puts into a class
 
 
 def tensor(value):
-    """None: not a tensor."""
+    """None: neither a tensor nor an array of JAX."""
     found = _probing.tensor(value)
     if found is None:
         return None
@@ -137,7 +137,7 @@ def tensor(value):
         inner = _probing.tensor(local) if local is not None else None
         if inner is not None:
             found = inner[:3] + [found[3]] + inner[4:]  # changes are counted where they are made: in the DTensor
-    read.shape, read.dtype, read.device, read.version, read.count, read.why, read.address, read.size, read.steps, read.nbytes = found
+    read.shape, read.dtype, read.device, read.version, read.count, read.why, read.address, read.size, read.steps, read.nbytes, read.is_jax = found
     read.is_shard = not is_whole
     if read.is_shard:
         read.why = SHARDED
@@ -188,7 +188,7 @@ def of_tensor(value, kind):
     """A tensor or an array as JSON has them; None: it is neither."""
     found = tensor(value)
     if found is not None and found.shape is not None:
-        body = {"tensor": found.shape, "dtype": found.dtype, "device": found.device}
+        body = {"array" if found.is_jax else "tensor": found.shape, "dtype": found.dtype, "device": found.device}
         if found.is_shard:
             body["of"] = "a shard"
         return body
@@ -224,7 +224,8 @@ def tensor_text(value):
     if found is not None and found.shape is None:
         return "<%s>" % class_name(kind)
     if found is not None:
-        words = [class_name(kind), "(%s)" % ", ".join(map(str, found.shape)) if len(found.shape) != 1 else "(%d,)" % found.shape[0], found.dtype, found.device]
+        words = [class_name(kind), "(%s)" % ", ".join(map(str, found.shape)) if len(found.shape) != 1 else "(%d,)" % found.shape[0], found.dtype]
+        words += [found.device] if found.device else []
         return "<%s%s%s>" % (" ".join(words), " shard" if found.is_shard else "", "" if found.is_shard else range_text(value, found))
     if kind is known("numpy", "ndarray"):
         return "<numpy.ndarray %s %s>" % array(value, kind)

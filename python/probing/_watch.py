@@ -100,6 +100,8 @@ def of_library(value, kind):
     """(state, number, why it has none) of torch's and numpy's own types; (None, None, None): others."""
     found = _values.tensor(value)
     try:
+        if found is not None and found.is_jax:  # it never changes; its number may be computed later
+            return (), _values.number_of(value, kind)[0] if found.count == 1 else None, None
         if found is not None:  # torch counts no changes in inference mode, and none that numpy makes
             number, why = _values.number_of(value, kind) if found.shape is None or found.count == 1 else (None, None)
             return (found.version, repr(number)), number, why

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -13,7 +12,7 @@
 
 /* Filters that kill for process_vm_readv are not rare, since debuggers use it, and the agent cannot read
  * filters. One may be added at any time, so this is checked each time. */
-static bool is_filtered(void)
+bool pb_own_memory_is_filtered(void)
 {
     char text[4096];
 
@@ -42,11 +41,11 @@ static ssize_t read_by_file(const struct iovec *pieces, size_t n, char *to)
     return done ? (ssize_t)done : -EFAULT;
 }
 
-ssize_t pb_own_memory_read(const struct iovec *pieces, size_t n, void *to)
+ssize_t pb_own_memory_read_as(bool is_filtered, const struct iovec *pieces, size_t n, void *to)
 {
     struct iovec here = {to, 0};
 
-    if (is_filtered())
+    if (is_filtered)
         return read_by_file(pieces, n, to);
     for (size_t i = 0; i < n; i++)
         here.iov_len += pieces[i].iov_len;
@@ -54,4 +53,9 @@ ssize_t pb_own_memory_read(const struct iovec *pieces, size_t n, void *to)
     if (got >= 0)
         return got;
     return errno == ENOSYS || errno == EPERM ? read_by_file(pieces, n, to) : -errno;
+}
+
+ssize_t pb_own_memory_read(const struct iovec *pieces, size_t n, void *to)
+{
+    return pb_own_memory_read_as(pb_own_memory_is_filtered(), pieces, n, to);
 }

@@ -56,6 +56,14 @@ static const struct {
              {"uint32", 4},          {"uint64", 8}};
 #define TYPES ((int)(sizeof(types) / sizeof(types[0])))
 
+int pb_tensor_type_number(const char *name)
+{
+    for (int i = 0; i < TYPES; i++)
+        if (strcmp(types[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
 static uint64_t word_at(const char *base, size_t offset)
 {
     uint64_t word;

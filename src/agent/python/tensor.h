@@ -34,6 +34,9 @@ void pb_tensor_begin(const struct pb_python *py);
  * unsupported kind: only `why` and `version` are set. Never waits and leaves no exception. */
 int pb_tensor_read(const struct pb_python *py, pb_pyobject *object, struct pb_tensor *ret);
 
+/* The number of a type by its name, as torch counts them; -1: torch has none of that name. */
+int pb_tensor_type_number(const char *name);
+
 /* How far the elements reach from the first one, in elements; -1: not within a storage. */
 int64_t pb_tensor_reach(const struct pb_tensor *t);
 

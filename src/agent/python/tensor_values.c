@@ -1,7 +1,8 @@
-/* tensor_values: numbers, ranges and norms of tensors that tensor.h reads, for the Python part
- * (_values.py). */
+/* tensor_values: numbers, ranges and norms of tensors that tensor.h reads, and of arrays of JAX, for the
+ * Python part (_values.py). */
 #include "agent/core/own_memory.h"
 #include "agent/module/module.h"
+#include "agent/python/jax.h"
 #include "agent/python/tensor.h"
 
 #include <math.h>
@@ -195,39 +196,64 @@ static pb_pyobject *make_number(const struct pb_python *py, const struct pb_tens
                               : py->int64_from((long long)value);
 }
 
+/* A tensor, or an array of JAX: then also *ret_is_jax. As pb_tensor_read. */
+static int read_any(const struct pb_python *py, pb_pyobject *object, struct pb_jax_array *room,
+                    struct pb_tensor *ret, int *ret_is_jax)
+{
+    int r = pb_tensor_read(py, object, ret);
+
+    *ret_is_jax = r == 0 && pb_jax_array_read(py, object, room, ret);
+    return r || *ret_is_jax ? r + *ret_is_jax : 0;
+}
+
 /* tensor_number(object): the value of a tensor with one element; None: it has more, or cannot be read. Read
  * as an operation of torch would read it, so it must be memory that the program may read. */
 static pb_pyobject *tensor_number(pb_pyobject *self, pb_pyobject *object)
 {
     const struct pb_python *py = pb_python_here();
+    struct pb_jax_array room;
     struct pb_tensor t;
+    char copy[2 * WORD];
+    int is_jax;
     (void)self;
 
-    return pb_tensor_read(py, object, &t) > 0 ? make_number(py, &t) : none_of(py);
+    if (read_any(py, object, &room, &t, &is_jax) <= 0)
+        return none_of(py);
+    const struct iovec piece = {(void *)(uintptr_t)t.data, (size_t)t.size};
+    if (is_jax && t.data && t.count == 1) {
+        if (pb_own_memory_read(&piece, 1, copy) != t.size)
+            return none_of(py);
+        t.data = copy;
+    }
+    return make_number(py, &t);
 }
 
 /* tensor(object): None: not a tensor; else [shape, type, device, changes, elements, why, address, bytes of
- * an element, strides, bytes]: shape is None where it is laid out in another way, changes where they are
- * not counted, why where its values can be read, address where not. Reads none of its memory. */
+ * an element, strides, bytes, whether it is an array of JAX]: shape is None where it is laid out in another
+ * way, device where it is not known, changes where they are not counted, why where its values can be read,
+ * address where not. Reads none of its memory. */
 static pb_pyobject *tensor(pb_pyobject *self, pb_pyobject *object)
 {
     const struct pb_python *py = pb_python_here();
+    struct pb_jax_array room;
     struct pb_tensor t;
+    int is_jax;
     (void)self;
 
-    int r = pb_tensor_read(py, object, &t);
+    int r = read_any(py, object, &room, &t, &is_jax);
     if (r == 0)
         return none_of(py);
     pb_pyobject *list = py->list_new(0);
     if (add_item(py, list, r > 0 ? list_of(py, t.sizes, t.dims) : none_of(py)) < 0 ||
         add_item(py, list, text_of(py, t.dtype)) < 0 ||
-        add_item(py, list, text_of(py, r > 0 ? t.device : NULL)) < 0 ||
+        add_item(py, list, text_of(py, r > 0 && t.device[0] ? t.device : NULL)) < 0 ||
         add_item(py, list, t.version < 0 ? none_of(py) : py->int64_from(t.version)) < 0 ||
         add_item(py, list, py->int64_from(t.count)) < 0 || add_item(py, list, text_of(py, t.why)) < 0 ||
         add_item(py, list, t.data ? py->int_from((unsigned long)(uintptr_t)t.data) : none_of(py)) < 0 ||
         add_item(py, list, py->int64_from(t.size)) < 0 ||
         add_item(py, list, list_of(py, t.steps, t.dims)) < 0 ||
-        add_item(py, list, py->int64_from(r > 0 ? t.count * t.size : 0)) < 0) {
+        add_item(py, list, py->int64_from(r > 0 ? t.count * t.size : 0)) < 0 ||
+        add_item(py, list, py->bool_from(is_jax)) < 0) {
         if (list)
             py->decref(list);
         return NULL;
@@ -243,11 +269,13 @@ static pb_pyobject *tensor_range(pb_pyobject *self, pb_pyobject *object)
     static char copy[RANGE_MAX * WORD]; /* with the GIL */
     int64_t place[PB_TENSOR_DIMS] = {0}, offset = 0, nans = 0;
     double least = INFINITY, most = -INFINITY, value;
+    struct pb_jax_array room;
     struct pb_tensor t;
+    int is_jax;
     (void)self;
 
-    if (py->free_threaded || pb_tensor_read(py, object, &t) <= 0 || !t.data || t.count > RANGE_MAX ||
-        pb_tensor_reach(&t) >= RANGE_MAX)
+    if (py->free_threaded || read_any(py, object, &room, &t, &is_jax) <= 0 || !t.data ||
+        t.count > RANGE_MAX || pb_tensor_reach(&t) >= RANGE_MAX)
         return none_of(py);
     const struct iovec piece = {(void *)(uintptr_t)t.data,
                                 (size_t)(pb_tensor_reach(&t) + 1) * (size_t)t.size};

@@ -1,5 +1,5 @@
-/* tensor: numpy arrays and torch tensors by their type, shape, device and data address, not by their
- * contents.
+/* tensor: numpy arrays, torch tensors and arrays of JAX by their type, shape, device and data address, not by
+ * their contents.
  *
  * Neither library publishes its layout. numpy's has been the same since 1.x. In a torch tensor the pointer
  * back to its Python object is right before the sizes; it is searched for each time, and accepted only if the
@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/text.h"
+#include "control/jax_array.h"
 #include "remote/python/value.h"
 
 #define NDIM_MAX   64 /* of numpy 2; torch has the same */
@@ -155,6 +157,28 @@ static bool put_torch(struct value_out *o, uint64_t addr)
     return false;
 }
 
+static int read_target(void *source, uint64_t at, void *to, size_t size)
+{
+    return pb_source_read(source, at, to, size);
+}
+
+static bool put_jax(struct value_out *o, uint64_t addr)
+{
+    struct pb_jax_array a;
+
+    if (!pb_jax_read(read_target, o->py->source, addr, (unsigned)o->py->layout.object.size, &a))
+        return false;
+    pb_text_clean(a.dtype);
+    pb_text_clean(a.device);
+    pb_py_putf(o, "jax.Array(dtype=%s, shape=", a.dtype);
+    put_shape(o, a.sizes, (uint64_t)a.dims);
+    pb_py_putf(o, ", device=%s", a.device[0] ? a.device : "?");
+    if (a.data)
+        pb_py_putf(o, ", data=0x%" PRIx64, a.data);
+    pb_py_put(o, ")");
+    return true;
+}
+
 /* Whether the object's class or one of its bases has that name. */
 static bool derives_from(struct pb_py *py, uint64_t object, const char *name)
 {
@@ -175,8 +199,10 @@ static bool derives_from(struct pb_py *py, uint64_t object, const char *name)
     return false;
 }
 
-bool pb_py_put_array(struct value_out *o, uint64_t addr)
+bool pb_py_put_array(struct value_out *o, uint64_t addr, const char *type)
 {
+    if (pb_jax_is_type(type))
+        return put_jax(o, addr);
     if (derives_from(o->py, addr, "numpy.ndarray"))
         return put_numpy(o, addr);
     /* It was called _TensorBase up to torch 2.0. */

@@ -297,7 +297,7 @@ static void put_object(struct value_out *o, uint64_t addr, const char *type, int
     struct items it;
     const char *dot = strrchr(type, '.');
 
-    if (pb_py_put_callable(o, addr, type) || pb_py_put_array(o, addr))
+    if (pb_py_put_callable(o, addr, type) || pb_py_put_array(o, addr, type))
         return;
     if (depth <= 0 || pb_py_items_of_instance(o->py, addr, &it) < 0) {
         pb_py_putf(o, "<%s at 0x%" PRIx64 ">", dot ? dot + 1 : type, addr);

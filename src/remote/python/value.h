@@ -30,6 +30,6 @@ bool pb_py_is_secret(const struct pb_py *py, const char *name);
  * cannot be read. type: the name of its type. */
 bool pb_py_put_callable(struct value_out *o, uint64_t addr, const char *type);
 
-/* tensor.c: numpy arrays and torch tensors as dtype, shape, device and data pointer. False: another kind of
- * object, or an unknown layout. */
-bool pb_py_put_array(struct value_out *o, uint64_t addr);
+/* tensor.c: numpy arrays, torch tensors and arrays of JAX as dtype, shape, device and data pointer. False:
+ * another kind of object, or an unknown layout. type: the name of its type. */
+bool pb_py_put_array(struct value_out *o, uint64_t addr, const char *type);
