@@ -21,8 +21,8 @@ struct pb_memory {
     /* Over the recorded time; rows 0: nothing was recorded. */
     unsigned rows;
     double recorded_s, growth; /* bytes a minute, 0: steady; NaN: recorded for less than PB_MEMORY_JUDGED_S */
-    double growth_s;           /* the time that growth is of: the last part of what was recorded */
-    /* The line that holds most of what was allocated in that time, where it is a good part of the growth. */
+    double growth_s;           /* the time over which growth is measured: the last part of the recording */
+    /* The line that holds most of the allocations of that time, if it explains a good part of the growth. */
     bool sampled; /* memory_allocations has rows */
     char function[160], file[160];
     int line;

@@ -34,7 +34,7 @@ struct known {
     bool seen;       /* in the latest list */
     bool is_worker;  /* of a data loader */
     unsigned asked;  /* how often: which worker it is */
-    char worker[16]; /* its number in its data loader; "": it is none */
+    char worker[16]; /* its number in its data loader; "": not a worker */
 };
 
 struct pb_now {

@@ -19,7 +19,7 @@ struct pb_now_line {
     char state[64];            /* of its main thread, as pb_stacks_state gives it */
     char function[128], file[256];
     int line;        /* 0: none */
-    char worker[64]; /* "worker 3 of rank 1", of a data loader; "": it is none */
+    char worker[64]; /* "worker 3 of rank 1", of a data loader; "": not a worker */
     int64_t step;    /* of python.torch_step; -1: none is recorded */
     double seconds;  /* how long it has slept, or is held; since a worker gave a batch; negative: it runs, or
                           this is not known yet */

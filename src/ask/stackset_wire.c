@@ -99,7 +99,7 @@ struct set_reading {
     struct pb_stackset *set; /* NULL: it is only looked at */
     bool (*owns)(void *arg, const struct pb_set_range *range);
     void *arg;
-    struct set_hints now; /* numbers in the set of what was sent: equal texts or frames may come twice */
+    struct set_hints now; /* index in the sent set -> index in ours; the sender may repeat a text or frame */
     uint32_t *row;        /* of the stack at hand */
     size_t row_cap;
     bool fresh; /* the set was empty */

@@ -252,7 +252,7 @@ static void name_group(struct pb_stacks *s, const struct pb_shown_thread *t, str
     w->ngroup_ranks = q.group.n;
 }
 
-/* A poll of one descriptor waits for that: the other end of a connection is told. Others stay a poll: a
+/* A poll of one descriptor waits for that: the other end of a connection is named. Others stay a poll: a
  * server that polls its listening socket waits for nobody. */
 static void look_at_poll(struct pb_stacks *s, const struct pb_shown_thread *t, struct pb_wait *w)
 {

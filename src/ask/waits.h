@@ -46,7 +46,7 @@ struct pb_wait {
     int holder_frame;             /* the frame of the holder that took the lock; -1: unknown */
     bool recursive;               /* the Python lock is an RLock */
     bool writes;                  /* it waits to write to the descriptor, not to read */
-    unsigned remote_port;         /* of a TCP connection; 0: it is none, or not known */
+    unsigned remote_port;         /* of a TCP connection; 0: not TCP, or not known */
     double seconds;               /* how long it has slept; negative: unknown */
     /* For a collective: its process group as PyTorch names it, "": unknown; and the ranks in it, ascending,
      * freed by pb_waits_done; NULL: unknown. */

@@ -1,4 +1,4 @@
-/* bytes: bounded reading of little-endian bytes that somebody else has made: DWARF and ELF, streams of
+/* bytes: bounded reading of little-endian bytes from another program: DWARF and ELF, streams of
  * samples, sets of stacks, tables of lines; and writing them.
  *
  * Reading past the end gives zeros and sets bad, so that a parser checks once, at the end of what it reads.

@@ -11,7 +11,7 @@ struct pb_ending {
     uint64_t start_time; /* clock ticks after boot: the pid may become another process's */
 };
 
-/* start_time: of the process that is meant; 0: the one that has the pid now. -ESRCH: it has ended. */
+/* start_time: of the process; 0: whichever has the pid now. -ESRCH: it has ended. */
 int pb_ending_open(pid_t pid, uint64_t start_time, struct pb_ending *ret);
 void pb_ending_close(struct pb_ending *e);
 /* -ESRCH: it has ended. */

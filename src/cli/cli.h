@@ -18,8 +18,8 @@
 #define PB_USAGE           (-10000)
 #define PB_FAILED          (-10001) /* failed, and the error was printed already */
 #define PB_PARTIAL         (-10002) /* the same: a part of a cluster did not answer: exit status 3 */
-#define PB_NOTHING         (-10003) /* there is nothing of what was to be ended */
-#define PB_FOUND           (-10004) /* diagnose has found something and said it: exit status 10 */
+#define PB_NOTHING         (-10003) /* nothing was there to end */
+#define PB_FOUND           (-10004) /* diagnose printed a finding: exit status 10 */
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
 #define PB_ARGS_MAX        1024                /* launch: arguments of the program that it starts */
 #define PB_OPTS_MAX        24
@@ -40,7 +40,7 @@ struct pb_call {
     const char *served_at;  /* HOST:PORT of the service that runs this command for a tool elsewhere; NULL */
     struct pb_err which;    /* served_at without a process, and none could be chosen: why */
     const char *token_file; /* token of a service on another machine */
-    const char *ranks, *nodes; /* of a cluster: which of them; NULL: all */
+    const char *ranks, *nodes; /* of a cluster: the selected ones; NULL: all */
     bool all;
     enum pb_format format;
     unsigned timeout_ms;

@@ -21,7 +21,7 @@ void pb_members_done(struct pb_node_members *m);
 /* Sets has_torch of the members that have loaded torch. */
 void pb_members_find_torch(const struct pb_ask *ask, struct pb_node_members *m);
 
-/* What a launcher said of a rank: a number of it (-1: none, or more than `most`), and its roles. */
+/* What a launcher set for a rank: its number (-1: none, or more than `most`), and its roles. */
 int64_t pb_identity_number(const struct pb_identity *id, enum pb_identity_field field, int64_t most);
 void pb_identity_roles(const struct pb_identity *id, struct pb_roles *ret);
 

@@ -1,6 +1,6 @@
 /* roles: where a rank stands in the parallel groups of its job: tp=1, pp=3, dp=0, ...
  *
- * Told by a rank's environment, by the process itself, or computed from a layout ("tp=4,pp=2,dp=*"): the
+ * Read from a rank's environment, by the process itself, or computed from a layout ("tp=4,pp=2,dp=*"): the
  * first named is the one that changes fastest from rank to rank, as Megatron and a device mesh count. */
 #pragma once
 

@@ -26,7 +26,7 @@ bool pb_secret_valid(const char *secret);
 /* Takes over a connected socket and says HELLO. -EACCES: the secret is wrong; -EPROTO: no agent answers
  * there; -ETIMEDOUT. On failure the socket is closed. */
 int pb_client_init(struct pb_client *c, int fd, const char *secret, int timeout_ms);
-/* Takes over a connection on which another process of ours has said HELLO and used ids up to last_id.
+/* Takes over a connection on which another process of ours has sent HELLO and used ids up to last_id.
  * -ENOMEM: the socket is closed. */
 int pb_client_adopt(struct pb_client *c, int fd, uint32_t last_id);
 void pb_client_done(struct pb_client *c);
@@ -34,7 +34,7 @@ void pb_client_done(struct pb_client *c);
 /* All that follows has this much time together; 0: no limit. Sends have some seconds each in any case. */
 void pb_client_limit(struct pb_client *c, unsigned timeout_ms);
 
-/* Sends a request of the fields in w (begun by pb_frame_begin) and returns its id, or negative errno. */
+/* Sends a request of the fields in w (started by pb_frame_begin) and returns its id, or negative errno. */
 int64_t pb_client_request(struct pb_client *c, struct pb_frame_writer *w, uint16_t type);
 
 /* The same for one without fields, with an id of the caller's choice (CANCEL names another request). */

@@ -1,8 +1,8 @@
 /* packet: how bytes between our processes are cut into messages: a byte that says what the message is, its
  * length (32 bits, little endian), and so many bytes.
  *
- * What is in them is said where they are sent: a command line for a service (relay.h), a question to a node
- * (cluster/link/node_wire.h), messages of a prompt (cli/talk/dialog.h), of an SQL worker
+ * Their contents are described where they are sent: a command line for a service (relay.h), a question to a
+ * node (cluster/link/node_wire.h), messages of a prompt (cli/talk/dialog.h), of an SQL worker
  * (engine/shared/wire.h), samples (profile/stream.h). The agent's control socket alone has frames of another
  * form (frame.h), whose fields either side may not know. */
 #pragma once

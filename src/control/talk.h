@@ -20,7 +20,7 @@ struct pb_talk {
     int ended;         /* nothing comes any more */
 };
 
-/* The status of an END: there is nothing of what was to be ended (python/probing/_hooks.py: Nothing). */
+/* The status of an END: nothing was there to end (python/probing/_hooks.py: Nothing). */
 enum { PB_TALK_NOTHING = 2 };
 
 enum pb_talk_event_type { PB_TALK_DATA, PB_TALK_ROOM, PB_TALK_END };

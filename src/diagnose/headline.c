@@ -27,7 +27,7 @@ const struct pb_headline *pb_headline_of(const struct pb_headlines *h, pid_t pid
     return NULL;
 }
 
-/* The first that is said of a process stays: findings come with the verdict first. NULL: out of memory, or
+/* Keeps the first finding of each process: the verdict comes first. NULL: out of memory, or
  * *taken. */
 static struct pb_headline *add(struct pb_headlines *h, pid_t pid, const struct pb_diag_finding *f,
                                bool *taken)

@@ -33,5 +33,5 @@ int pb_headlines_ask(const struct pb_ask *ask, const struct pb_targets *targets,
                      struct pb_headlines *ret, struct pb_err *err);
 void pb_headlines_done(struct pb_headlines *h);
 
-/* NULL: nothing is to be said of it. */
+/* NULL: it has no headline. */
 const struct pb_headline *pb_headline_of(const struct pb_headlines *h, pid_t pid);

@@ -37,7 +37,7 @@ struct seen_job {
     bool python, young, newborn, used;
     int rank, world, exit, session, port;
     uint64_t start_time;
-    char key[160]; /* which job: "": its launcher told nothing */
+    char key[160]; /* which job: "": its launcher set nothing */
     char command[256];
     size_t job; /* PB_NOBODY: none yet */
 };

@@ -1,4 +1,4 @@
-/* last_words: what an ended process has printed last, and what the kernel has said of its end. */
+/* last_words: the last output of an ended process, and the kernel's messages about its end. */
 #pragma once
 
 #include "diagnose/facts.h"

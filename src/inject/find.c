@@ -27,8 +27,8 @@ enum {
     PAUSE_LAST = 400,
 };
 
-/* How much longer a wait may become. A call that began less than this ago can begin anew with its whole
- * timeout. */
+/* How much longer a wait may become. A call that began less than this ago may restart with its whole timeout.
+ * */
 #define FRESH (8 * PB_NS_PER_MS)
 
 /* A thread that has run for so long since it was seen in a call has left it. */
@@ -59,9 +59,9 @@ struct stack_candidate {
     int rank;                /* lower is better */
     uint64_t doubtful_since; /* 0: not */
     struct pb_waiting waiting;
-    bool fragile;        /* it waits in a call that begins anew, with its whole timeout, when it is stopped */
+    bool fragile;        /* it waits in a call that restarts with its whole timeout when it is stopped */
     bool transfers;      /* it waits in a call that a stop would cut short (remote/transfer.h) */
-    bool knows_eintr;    /* its code continues correctly after EINTR: better than a call that begins anew */
+    bool knows_eintr;    /* its code continues correctly after EINTR: better than a call that restarts */
     uint64_t looked;     /* when that was read */
     uint64_t slices;     /* how often it had run by then, */
     uint64_t ran;        /* and how long */
@@ -164,7 +164,7 @@ static void look_at_wait(pid_t pid, struct stack_candidate *now, const struct st
     now->let_go = by_us ? before->let_go : 0;
 }
 
-/* Lists the threads anew (in `now`, then in c), keeping what is known of those that are still there, until
+/* Lists the threads again (in `now`, then in c), keeping what is known of those that are still there, until
  * enough of them sleep. In a stopped process none does, and all are listed: check_others needs them. */
 static int list_candidates(pid_t pid, size_t enough, struct stack_candidates *c, struct stack_candidates *now)
 {
@@ -204,7 +204,7 @@ static enum pb_safety judge_safety(struct pb_hold *h)
     return pb_judge_thread(h->judge, &h->target->spans, h->thread.pid, h->thread.tid, &h->saved);
 }
 
-/* Undoes what the stop did to a system call: the call begins anew, unless the thread's code handles EINTR
+/* Undoes what the stop did to a system call: the call restarts, unless the thread's code handles EINTR
  * better (and is still in the wait that we saw). In a job-control stop the call had ended before. */
 static int mend_call(struct pb_hold *h, const struct stack_candidate *c)
 {

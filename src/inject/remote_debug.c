@@ -215,7 +215,7 @@ static int wait_for_answer(const struct door *d, const struct pb_place *p, uint6
     if (r != -EAGAIN)
         return r;
     set_pending(d, 0);
-    pb_sleep_ns(20 * PB_NS_PER_MS); /* it may have just begun to write */
+    pb_sleep_ns(20 * PB_NS_PER_MS); /* it may have just started to write */
     r = read_answer(p, ret, err);
     return r != -EAGAIN
                ? r

@@ -217,7 +217,7 @@ static int greet(pid_t pid, int fd, const char *secret, struct pb_session *s, st
                  : 0;
 }
 
-/* No thread of a stopped process answers: the client is told at once instead of after a timeout. */
+/* No thread of a stopped process answers: the client gets an error at once instead of after a timeout. */
 static int check_running(const struct pb_procinfo *process, struct pb_err *err)
 {
     return process->state == 'T'

@@ -1,6 +1,6 @@
 /* proto: protocol buffers, written field by field into memory that grows.
  *
- * A message within a message is begun, filled and ended; its length is then written before it. A failed
+ * A nested message is opened, filled and closed; its length is then written before it. A failed
  * allocation is remembered: at the end len is 0 and failed is true. Caller-owned. */
 #pragma once
 

@@ -39,7 +39,7 @@ struct pb_arena *pb_store_arena(struct pb_store *s); /* the meter records into i
  * second. */
 int pb_store_flush(struct pb_store *s, struct pb_profile *p);
 
-/* The profile has begun a new epoch: its numbers now mean other stacks. */
+/* The profile started a new epoch: its numbers now mean other stacks. */
 void pb_store_begin_epoch(struct pb_store *s);
 
 /* A frame of a thread that made no progress. */

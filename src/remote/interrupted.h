@@ -33,7 +33,7 @@ bool pb_waiting_parse(struct pb_waiting *ret, const char *text);
  * negative: it is gone (-ESRCH), or may not be read. */
 int pb_waiting_read(pid_t pid, pid_t tid, int fd, struct pb_waiting *ret);
 
-/* Whether a stop may make the wait longer, because the call has a relative timeout that begins anew, or
+/* Whether a stop may make the wait longer, because the call has a relative timeout that restarts, or
  * (select, ppoll) does not count the time of the stop. A socket's timeout is read through a descriptor that
  * we fetch for a moment; where that is not allowed, it is assumed to have one. */
 bool pb_waiting_would_begin_anew(pid_t pid, const struct pb_waiting *w);

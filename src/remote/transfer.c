@@ -162,7 +162,7 @@ static int read_socket_option(pid_t pid, int number, int option)
 
 /* How many bytes a read waits for. A stop in between ends it with fewer. */
 enum {
-    LEAST_TIMED = 0, /* a time may end it, which a stop would begin anew */
+    LEAST_TIMED = 0, /* it may have a timeout, which a stop would restart */
     LEAST_FIRST = 1, /* it returns the first that come */
 };
 #define LEAST_ALL UINT64_MAX /* all that it asks for */

@@ -1,6 +1,6 @@
 /* fork_gate: no fork of the program while a thread of ours holds a lock that its child would wait for.
  *
- * Most locks of the C library and of Python are made anew in the child of a fork. Two are not: that of the
+ * Most locks of the C library and of Python are made again in the child of a fork. Two are not: that of the
  * list of thread states (CPython 3.8 to 3.11, enter.c) and that of glibc's list of loaded objects
  * (dl_iterate_phdr). A thread of ours that needs one of them calls pb_fork_gate_enter first. The handlers
  * below, registered with pthread_atfork, make the fork wait until the thread has left: microseconds, and 20

@@ -3,7 +3,7 @@
  *
  * A column's type is fixed by its first value. Numbers are DOUBLE: a loss that happens to be 0 at first must
  * not make a column of integers. Only names that count (epoch, step, ...) are BIGINT. A value that does not
- * fit its column is left out, and the caller is told once: a log never ends a training. */
+ * fit its column is left out, and the caller gets one warning: a log never ends a training. */
 #include "agent/core/recorder.h"
 #include "agent/module/module.h"
 #include "agent/python/python_cells.h"

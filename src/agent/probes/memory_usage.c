@@ -25,7 +25,7 @@ enum { PB_IDS_OF(PB_TABLE_MEMORY_USAGE) COLUMNS };
 static const struct pb_column columns[] = {PB_COLUMNS_OF(PB_TABLE_MEMORY_USAGE)};
 
 static struct pb_table *table;
-static uint64_t interval_ns, due_ns, block_start_ns; /* begun: when the current block started */
+static uint64_t interval_ns, due_ns, block_start_ns; /* block_start_ns: when the current block started */
 static int blocks;                                   /* that are open */
 static int row_wanted;                               /* a block began or ended since the last row */
 

@@ -2,8 +2,8 @@
  * file of this folder each; probes.c has the list.
  *
  * Only the resident thread calls a probe's functions, so they must not wait: work that needs the GIL or runs
- * in threads of the program is begun here and continues elsewhere. For threads that are inside a probe's code
- * when it stops, or when the agent detaches, appends fail (table/arena.h: retire). */
+ * in threads of the program is started here and continues elsewhere. For threads that are inside a probe's
+ * code when it stops, or when the agent detaches, appends fail (table/arena.h: retire). */
 #pragma once
 
 #include <stddef.h>

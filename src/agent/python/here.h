@@ -1,4 +1,4 @@
-/* here: which lines of Python the calling thread is executing, told without running Python code and without
+/* here: which lines of Python the calling thread is executing, found without running Python code and without
  * an object being made: for code that stands inside of Python's own allocator, where neither is possible.
  *
  * Up to 3.10 frames are objects; later ones are structures that are read by layout (pylayout.h), which is

@@ -15,7 +15,7 @@ static pb_pyobject *find_names(const struct pb_python *py, const char *module)
     return names;
 }
 
-/* Its import has come to its end. Python notes the begin and the end in the module's spec. */
+/* Its import has finished. Python marks a running import in the module's spec. */
 static int has_ended(const struct pb_python *py, pb_pyobject *names)
 {
     pb_pyobject *spec = py->dict_get(names, "__spec__");

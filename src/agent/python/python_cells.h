@@ -1,6 +1,6 @@
 /* python_cells: converts Python values to cells of a row.
  *
- * Values are converted before a row is begun: conversion may call Python code (__index__, __float__), raise,
+ * Values are converted before the row begins: conversion may call Python code (__index__, __float__), raise,
  * or let another thread run, and none of that may happen inside the recorder (recorder.h). */
 #pragma once
 

@@ -145,7 +145,7 @@ int pb_query_over_cluster(const struct pb_call *call, const struct pb_cluster *c
     o.cluster = c;
     o.renew = renew;
     o.selection = selection;
-    /* What is given bounds the nodes; the statements over what came get as long again. */
+    /* --timeout limits the nodes; merging their rows may take as long again. */
     o.deadline_ms = pb_call_option(call, "timeout") ? o.timeout_ms : 0;
     return run_with(call, &o, err);
 }

@@ -10,7 +10,7 @@ int pb_recordings_list(const struct pb_call *call, struct pb_err *err);
  * recorders that `pprof` started. -ESRCH: no recorder runs. */
 int pb_recordings_stop(const struct pb_call *call, bool shown, struct pb_err *err);
 
-/* The folder of what `pprof` has sampled of a process last. -ENOENT: nothing. */
+/* The folder of the last samples that `pprof` took of a process. -ENOENT: nothing. */
 int pb_recordings_shown(pid_t pid, char *ret, size_t size, bool *ret_goes_on);
 
 /* Records the call's targets by a process of its own that has left the terminal (cmd_record.c). shown: for

@@ -4,7 +4,7 @@
 #include "cli/ranks/ranks.h"
 #include "cluster/questions/cluster_command.h"
 
-/* A command line made of what was parsed: the command's name, `first` (options before its own, ended by
+/* A command line rebuilt from the parsed call: the command's name, `first` (options before its own, ended by
  * NULL), its options and arguments. */
 struct pb_command_line {
     const char *at[PB_WIRE_WORDS];
@@ -17,7 +17,7 @@ int pb_command_line_make(const struct pb_call *call, const char *const *first, u
                          struct pb_command_line *ret, struct pb_err *err);
 void pb_command_line_done(struct pb_command_line *w);
 
-/* Ranks that said the same once: "[ranks 0-3] .."; with roles "[ranks 0-3 (dp=0)] ..". */
+/* Ranks with equal output, shown once: "[ranks 0-3] .."; with roles "[ranks 0-3 (dp=0)] ..". */
 void pb_rank_outputs_put(struct pb_rank_outputs *a, bool roles);
 /* "ranks 0-3", with roles "ranks 0-3 (dp=0)". */
 void pb_ranks_put_with_roles(FILE *out, const struct pb_cluster *c, const bool *in, size_t n, bool roles);

@@ -80,7 +80,7 @@ static int by_members(const void *a, const void *b)
     return x->first->rank.rank < y->first->rank.rank ? -1 : 1;
 }
 
-/* The values that there are, the most common first. */
+/* The distinct values, the most common first. */
 static size_t find_values(const struct pb_rank_outputs *a, struct value *ret)
 {
     size_t n = 0;

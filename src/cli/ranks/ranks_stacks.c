@@ -248,7 +248,7 @@ static int show_stacks(const struct pb_call *call, const struct pb_cluster *c,
     return !all || missing || failed ? PB_PARTIAL : 0;
 }
 
-/* A launcher of all nodes starts anew for each question; services reuse their connections. */
+/* A launcher of all nodes starts again for each question; services reuse their connections. */
 static bool keeps_links(const struct pb_cluster *c, const struct pb_selection *s)
 {
     for (size_t i = 0; pb_way_is_labelled(c->way) && i < s->nnodes; i++)

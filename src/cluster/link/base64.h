@@ -7,5 +7,5 @@
 
 /* Writes PB_BASE64_SIZE(n) characters, no NUL. */
 void pb_base64_encode(const void *bytes, size_t n, char *ret);
-/* The six bits of a character; -1: it is none of the alphabet. */
+/* The six bits of a character; -1: not in the alphabet. */
 int pb_base64_value(unsigned char c);

@@ -148,7 +148,7 @@ void pb_cluster_stacks_done(struct pb_cluster_stacks *m)
     *m = (struct pb_cluster_stacks){0};
 }
 
-/* A node may speak of the ranks that it said it has, and of no other's. */
+/* A node may send stacks only of the ranks that its answer lists. */
 static bool owns_ranks(void *arg, const struct pb_set_range *range)
 {
     const struct pb_node_answer *a = arg;

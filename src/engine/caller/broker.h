@@ -82,7 +82,7 @@ enum pb_sql_event_kind {
     PB_SQL_EVENT_BATCH,    /* rows of it: batch */
     PB_SQL_EVENT_NOTE,     /* text: a sentence for a person */
     PB_SQL_EVENT_FAILED,   /* one of several sources is missing in a table: source, table, text */
-    PB_SQL_EVENT_PROGRESS, /* rows scanned, and rows known; known grows as further tables are begun */
+    PB_SQL_EVENT_PROGRESS, /* rows scanned, and rows known; known grows as the scan reaches further tables */
 };
 
 /* Its pointers are valid until the next call. */

@@ -88,7 +88,7 @@ struct pb_cat_table {
     struct pb_cat_segment *segments; /* oldest first */
     unsigned nsegments, ndeferred;
     enum pb_cat_copies copies;
-    unsigned scans;            /* number of scans begun; atomic */
+    unsigned scans;            /* number of started scans; atomic */
     struct pb_cat_enum shared; /* for all string columns, where segments are deferred */
     uint64_t nrows;            /* about */
     uint64_t segments_read, segments_skipped;

@@ -27,7 +27,7 @@ struct layout {
     unsigned n;
     char (*names)[PB_CAT_NAME];
     struct pb_cells *cells; /* types alone; filled in batch by batch */
-    int rank;               /* which of them is it; -1: none */
+    int rank;               /* its index; -1: none */
     duckdb_appender appender;
 };
 

@@ -28,6 +28,6 @@ void pb_scan_begin(const struct pb_scan_request *now);
  * another snapshot. */
 bool pb_scan_must_repeat(void);
 
-/* Rows passed on since pb_scan_begin, and rows of all scans begun: for a progress bar. Any thread. */
+/* Rows passed on since pb_scan_begin, and rows of all started scans: for a progress bar. Any thread. */
 uint64_t pb_scan_rows(void);
 uint64_t pb_scan_rows_known(void);

@@ -46,7 +46,7 @@ enum pb_py_frame_flags {
 struct pb_py_frame {
     const struct pb_py_code *code;
     uint64_t addr; /* of the frame in the target */
-    int32_t at;    /* bytes into the code of the instruction it executes; < 0: it has not begun */
+    int32_t at;    /* bytes into the code of the instruction it executes; < 0: it has not started */
     unsigned flags;
 };
 
@@ -196,7 +196,7 @@ int pb_py_process_group(struct pb_py *py, const struct pb_py_frame *f, struct pb
 struct pb_py_task {
     uint64_t addr;
     char name[PB_PY_NAME_MAX];
-    const struct pb_py_frame *frames; /* none: it has not begun, or it is running */
+    const struct pb_py_frame *frames; /* none: it has not started, or it is running */
     size_t n;
     bool running;                   /* its frames are on the thread's stack */
     char waits_for[PB_PY_NAME_MAX]; /* awaited by the innermost: a type, a task's name; "": not known */

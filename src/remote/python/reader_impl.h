@@ -138,7 +138,7 @@ static inline uint32_t u32_at(const void *buf, size_t at)
     return value;
 }
 
-/* A pointer in the target, without its tag bits. 0 where it is none. */
+/* A pointer in the target, without its tag bits. 0 if it is not a pointer. */
 static inline uint64_t untag(const struct pb_py *py, uint64_t bits)
 {
     return py->layout.tagged ? bits & ~3ull : bits;

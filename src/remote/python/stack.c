@@ -423,7 +423,7 @@ int pb_py_stack(struct pb_py *py, const struct pb_py_thread *t, struct pb_py_sta
     return r;
 }
 
-/* A reading of one stack, and of what belongs to the same moment. */
+/* One stack, and the state of its thread at the same moment. */
 struct sample {
     struct pb_py *py;
     const struct pb_py_thread *thread;
@@ -447,7 +447,7 @@ int pb_py_sample(struct pb_py *py, const struct pb_py_thread *t, struct pb_momen
 {
     struct sample s = {py, t, stack, more, arg};
 
-    /* Not even begun: it would stop the thread in vain. */
+    /* Do not begin a moment: it would stop the thread in vain. */
     if (is_late(&py->budget))
         return -ETIMEDOUT;
     return pb_moment_read(m, ways, read_sample, &s, &stack->way);

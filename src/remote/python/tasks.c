@@ -80,7 +80,7 @@ static uint64_t top_of(struct pb_py *py, uint64_t frame, uint64_t *ret_running)
     return untag(py, value);
 }
 
-/* The coroutine, generator or asynchronous generator of an awaited object. 0: it is none. */
+/* The coroutine, generator or asynchronous generator of an awaited object. 0: not one of these. */
 static uint64_t generator_of(struct pb_py *py, uint64_t object)
 {
     char type[TYPE_SIZE];

@@ -57,7 +57,7 @@ void pb_alloc_freed(const void *block);
  * program. */
 int pb_alloc_place(const struct pb_python *py, struct pb_alloc_place *ret);
 void pb_alloc_place_release(const struct pb_python *py, struct pb_alloc_place *place);
-/* How many bytes a sample of that size stands for; 0: it is none. *left as above. */
+/* How many bytes a sample of that size represents; 0: it is not sampled. *left as above. */
 uint64_t pb_alloc_choose(int64_t *left, uint64_t size);
 /* A place given as text; NULL: not known. */
 struct pb_alloc_texts {

@@ -155,7 +155,7 @@ void pb_torch_mode_put(const struct pb_python *py);
 int pb_torch_is_recorded(void); /* whether autograd records what this thread does */
 int pb_torch_in_backward(void); /* whether this thread runs a node of a backward */
 int pb_torch_trains(const struct pb_python *py, pb_pyobject *module); /* train(): 1, eval(): 0; -1: unknown */
-/* The module that is within wrappers, borrowed; itself if it is none. */
+/* The module that is within wrappers, borrowed; itself if it is not a wrapper. */
 pb_pyobject *pb_torch_unwrap(const struct pb_python *py, pb_pyobject *module);
 /* The name of the child that a wrapper is around, NULL: it is none; *then: of the child within that, or
  * NULL. */
@@ -200,7 +200,7 @@ struct pb_torch_step_row {
     double loss; /* of its last backward */
     int has_loss;
     enum pb_torch_batch batch; /* what the models were given */
-    const char *loss_cause;    /* of the first loss that is not finite; NULL: it is none */
+    const char *loss_cause;    /* of the first loss that is not finite; NULL: all are finite */
     char loss_place[448];      /* "FILE:LINE FUNCTION" that called its backward */
 };
 struct pb_torch_call_row {
@@ -309,7 +309,7 @@ int pb_torch_memory_wants(int64_t step);
 void pb_torch_memory_ended(void); /* that step */
 /* 0: too many in this step. */
 int pb_torch_memory_read(const struct pb_python *py, struct pb_torch_memory *ret);
-/* Instead of pb_torch_write_call: the end of what began with these values. */
+/* The end of a call that began with these values; replaces pb_torch_write_call. */
 void pb_torch_memory_write(const struct pb_python *py, const struct pb_torch_call_row *call,
                            const struct pb_torch_memory *before);
 

@@ -44,7 +44,7 @@ void pb_torch_eval_backward(void)
     e.batches = 0;
 }
 
-/* Its place among the modules of the training; -1: it is none. */
+/* Its index among the modules of the training; -1: not one of them. */
 static int find(const pb_pyobject *module)
 {
     for (uint32_t i = 0; i < ROOTS && i < e.nroots; i++)
