@@ -234,7 +234,7 @@ def test_the_ranks_of_this_machine_need_no_service(tmp_path):
 
 
 def test_ranks_of_several_jobs_are_named_and_not_mixed(tmp_path):
-    """Two jobs in one node: which is meant has to be said; and a rank that was started anew is told of."""
+    """Two jobs on one node: the selection must name one; and a restarted rank is reported."""
     job, usual = cluster_kit.Job(tmp_path, 2), cluster_kit.rank_environment
     job.token.write_text("0" * 64)
     job.token.chmod(0o600)

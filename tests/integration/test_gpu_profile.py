@@ -139,7 +139,7 @@ def test_torch_s_own_profiler_is_left_alone(folder):
             time.sleep(0.2)
             assert state(job) & ON == ON, "what is on may be the other's: nothing is switched off while it records"
             run(job, "other.stop()")
-            assert "torch.profiler has begun to record, and took CUPTI over" in tool.communicate(timeout=60)[1]
+            assert "torch.profiler started to record and took over CUPTI" in tool.communicate(timeout=60)[1]
         jobs.wait_until(lambda: state(job) & ON == 0, 60, "its end")
 
 
@@ -175,7 +175,7 @@ def test_what_finds_no_room_is_counted(folder):
 @pytest.mark.parametrize("words, env, says", [
     ([], {}, "this process uses no GPU: libcuda.so.1 is not loaded"),
     (["driver"], {}, "no libcupti.so is loaded in this process: torch with CUDA brings it along"),
-    (["driver", "cupti"], {"STAND_IN": "no-cuda"}, "this process has not begun to use a GPU"),
+    (["driver", "cupti"], {"STAND_IN": "no-cuda"}, "this process has not used a GPU yet"),
     (["driver", "cupti"], {"STAND_IN": "version=29"}, "CUPTI has version 29; known are those of CUDA 11.7 to 13.4"),
     (["driver", "cupti"], {"CUDA_INJECTION64_PATH": "/opt/nsight.so"},
      "another profiler (CUDA_INJECTION64_PATH) is in this process; only one can use CUPTI"),

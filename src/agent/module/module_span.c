@@ -558,7 +558,7 @@ struct pb_py_method pb_span_methods[] = {
     {"event", (pb_py_function)event, PB_METH_FAST,
      "event(name, **attributes): a row in the span that is open."},
     {"record_span", (pb_py_function)record_span, PB_METH_FAST,
-     "record_span(name, start, end, **attributes): a span of which both ends are known."},
+     "record_span(name, start, end, **attributes): a span whose start and end are known."},
     {"phase", (pb_py_function)phase, PB_METH_NOARGS, NULL},
     {0},
 };

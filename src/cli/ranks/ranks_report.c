@@ -79,7 +79,7 @@ bool pb_cluster_tell_missing(const struct pb_cluster *c, const struct pb_selecti
     fflush(stdout);
     fputs(n == 1 ? "rank " : "ranks ", stderr);
     pb_cluster_put_ranks(stderr, gone, size);
-    fprintf(stderr, "%s not there any more: ended, or started anew (probing cluster refresh)\n",
+    fprintf(stderr, "%s gone: ended or restarted (probing cluster refresh updates the list)\n",
             n == 1 ? " is" : " are");
     return true;
 }

@@ -147,7 +147,7 @@ int pb_cupti_open(struct pb_cupti *ret, char *why, size_t why_size)
     if (found.too_many)
         return refuse(-EBUSY, why, why_size, "two libraries libcupti.so are loaded in this process");
     if (!uses_gpu())
-        return refuse(-ENODEV, why, why_size, "this process has not begun to use a GPU");
+        return refuse(-ENODEV, why, why_size, "this process has not used a GPU yet");
     c.library = dlopen(found.cupti, RTLD_LAZY | RTLD_NOLOAD);
     if (!c.library || !find_functions(&c) || c.get_version(&c.version) != 0) {
         pb_cupti_close(&c);

@@ -274,7 +274,7 @@ static void record_all(const struct pb_cupti *c, const struct pb_torch_profiler 
         int taken = record(c, other, &clock);
         ret->ended = pb_clock_mono();
         if (taken) {
-            snprintf(ret->why, sizeof(ret->why), "torch.profiler has begun to record, and took CUPTI over");
+            snprintf(ret->why, sizeof(ret->why), "torch.profiler started to record and took over CUPTI");
             wait_for(other);
         }
         switch_off(c);
