@@ -131,25 +131,51 @@ static int read_runs(const struct pb_ask *ask, void *arg, struct pb_room *room, 
     return (int)n;
 }
 
-static bool is_named(const struct pb_targets *targets, const struct left_run *run)
+/* Another process has the pid now. */
+static bool is_reused(const struct pb_diag_jobs *jobs, const struct left_run *run)
+{
+    for (size_t i = 0; i < jobs->n; i++)
+        for (size_t k = 0; k < jobs->at[i].nprocesses; k++) {
+            const struct pb_diag_process *p = &jobs->at[i].processes[k];
+            if (p->pid == run->ended.pid && p->state != 'Z' && p->state != 'X' && p->age < run->ended.ago)
+                return true;
+        }
+    return false;
+}
+
+/* A pid alone names whoever has it now. */
+static bool is_named(const struct pb_targets *targets, const struct pb_diag_jobs *jobs,
+                     const struct left_run *run)
 {
     for (size_t i = 0; i < targets->n; i++)
         if (targets->at[i].pid == run->ended.pid &&
-            (!targets->at[i].start_time || targets->at[i].start_time == run->ended.start_time))
+            (targets->at[i].start_time ? targets->at[i].start_time == run->ended.start_time
+                                       : !is_reused(jobs, run)))
             return true;
     return false;
 }
 
-static bool is_wanted(const struct pb_targets *targets, const struct left_runs *runs,
-                      const struct left_run *run)
+static bool is_wanted(const struct pb_targets *targets, const struct pb_diag_jobs *jobs,
+                      const struct left_runs *runs, const struct left_run *run)
 {
     if (!targets->n)
         return run->ended.ago <= RECENT_S;
     for (size_t i = 0; i < runs->n; i++)
-        if (is_named(targets, &runs->at[i]) &&
+        if (is_named(targets, jobs, &runs->at[i]) &&
             (&runs->at[i] == run || (run->key[0] && strcmp(runs->at[i].key, run->key) == 0)))
             return true;
     return false;
+}
+
+/* Whether it ended before all that lives of the job began: another job, or an earlier attempt, met there. */
+static bool is_older(const struct pb_diag_job *job, const struct left_run *run)
+{
+    double oldest = -1;
+
+    for (size_t i = 0; i < job->nprocesses; i++)
+        if (job->processes[i].parent == PB_NOBODY && job->processes[i].age > oldest)
+            oldest = job->processes[i].age;
+    return run->ended.ago >= 0 && oldest >= 0 && run->ended.ago > oldest + TOGETHER_S;
 }
 
 /* A job whose ranks meet there; one of ended ranks only where this one ended with them. */
@@ -159,7 +185,7 @@ static struct pb_diag_job *find_job(const struct pb_diag_jobs *jobs, const struc
         struct pb_diag_job *job = &jobs->at[i];
         if (strcmp(job->key, run->key) != 0)
             continue;
-        if (!job->over || run->ended.ago - job->ended[0].ago < TOGETHER_S)
+        if (job->over ? run->ended.ago - job->ended[0].ago < TOGETHER_S : !is_older(job, run))
             return job;
     }
     return NULL;
@@ -326,7 +352,7 @@ int pb_diag_ended_add(const struct pb_ask *ask, const struct pb_targets *targets
     struct left_runs runs = {pb_task_answer_of(&task), r > 0 ? (size_t)r : 0};
     int failed = 0;
     for (size_t i = 0; runs.at && failed == 0 && i < runs.n; i++)
-        if (find_job(jobs, &runs.at[i]) || is_wanted(targets, &runs, &runs.at[i]))
+        if (find_job(jobs, &runs.at[i]) || is_wanted(targets, jobs, &runs, &runs.at[i]))
             failed = add_run(jobs, &runs.at[i]);
     pb_room_free(task.room);
     return failed < 0 ? pb_fail(err, failed, "out of memory") : 0;

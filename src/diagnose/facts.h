@@ -61,6 +61,7 @@ struct pb_diag_process {
     size_t first, n; /* its threads, the main thread first */
     int signal;      /* that ended it; 0: none, or unknown */
     int status;      /* its exit status; -1: unknown */
+    double age;      /* seconds since it was started */
     bool young;      /* started less than some seconds ago */
     bool newborn;    /* its interpreter may still start */
 };

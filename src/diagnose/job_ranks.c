@@ -35,6 +35,7 @@ struct seen_job {
     pid_t pid, ppid, tracer;
     char state;
     bool python, young, newborn, used;
+    double age;
     int rank, world, exit, session, port;
     uint64_t start_time;
     char key[160]; /* which job: "": its launcher set nothing */
@@ -117,9 +118,9 @@ static int read_one(const struct pb_ask *ask, void *arg, size_t i, struct pb_roo
     s.tracer = info.tracer;
     s.state = info.state;
     s.python = info.python;
-    double age = uptime() - (double)info.start_time / (double)sysconf(_SC_CLK_TCK);
-    s.young = age < YOUNG_S;
-    s.newborn = age < NEWBORN_S;
+    s.age = uptime() - (double)info.start_time / (double)sysconf(_SC_CLK_TCK);
+    s.young = s.age < YOUNG_S;
+    s.newborn = s.age < NEWBORN_S;
     s.start_time = info.start_time;
     read_stat(s.pid, &s);
     if (s.state == 'Z') {
@@ -268,6 +269,7 @@ static int add_process(struct pb_diag_job *job, const struct seen_job *s, int ra
                                   .parent = parent,
                                   .state = s->state,
                                   .tracer = s->tracer,
+                                  .age = s->age,
                                   .young = s->young,
                                   .newborn = s->newborn,
                                   .status = -1};
@@ -372,11 +374,20 @@ static int fill_job(const struct job_listing *l, struct pb_diag_job *job)
     return r;
 }
 
-static bool has_target(const struct pb_diag_job *job, const struct pb_targets *targets)
+/* A pid alone names the process that has it now: one that has ended is meant where no other has its pid. */
+static bool is_meant(const struct job_listing *l, const struct pb_target *t, const struct pb_diag_process *p)
+{
+    if (t->pid != p->pid)
+        return false;
+    return p->state != 'X' || t->dead || find(l, p->pid) == PB_NOBODY;
+}
+
+static bool has_target(const struct job_listing *l, const struct pb_diag_job *job,
+                       const struct pb_targets *targets)
 {
     for (size_t i = 0; i < targets->n; i++)
         for (size_t k = 0; k < job->nprocesses; k++)
-            if (targets->at[i].pid == job->processes[k].pid)
+            if (is_meant(l, &targets->at[i], &job->processes[k]))
                 return true;
     return targets->n == 0;
 }
@@ -453,7 +464,7 @@ int pb_diag_jobs_find(const struct pb_ask *ask, const struct pb_targets *targets
         r = pb_diag_ended_add(ask, targets, &jobs, err);
     size_t kept = 0;
     for (size_t i = 0; i < jobs.n; i++)
-        if (has_target(&jobs.at[i], targets))
+        if (has_target(&l, &jobs.at[i], targets))
             jobs.at[kept++] = jobs.at[i];
         else
             job_done(&jobs.at[i]);

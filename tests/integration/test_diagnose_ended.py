@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +108,30 @@ def test_a_status_is_kept_without_a_log(ranks):
     found = job.ask(0)
     assert [(f["kind"], f["cause"], f["rank"]) for f in found] == [("rank_gone", "exit", 2)], found
     assert "exit status 7" in found[0]["says"], found
+
+
+def test_a_process_is_not_blamed_for_the_one_that_had_its_pid_before(ranks):
+    job = ranks(["stay", "stay", "exit"])
+    job.end(first=[2])
+    pid = job.all[2].pid
+    assert [f["kind"] for f in job.ask(2)] == ["rank_gone"]
+    for _ in range(200):  # others start processes too
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        except OSError as error:
+            pytest.skip(f"no pid can be chosen: {error.strerror}")
+        idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        if idle.pid == pid:
+            break
+        idle.kill()
+        idle.wait()
+    try:
+        assert idle.pid == pid, "no process got that pid"
+        assert [f["kind"] for f in job.ask(2)] == []
+        assert [f["kind"] for f in job.ask(0)] == ["rank_gone"]
+    finally:
+        idle.kill()
+        idle.wait()
 
 
 def test_a_killed_rank_is_told_from_those_that_lost_it(ranks):
