@@ -1,6 +1,7 @@
 """What the torch probe costs a training, in two ways: ns for a call times the calls of a step, and on against off, end to end.
 
-    build/venv/bin/python bench/torch_cost.py [PART...]     parts: calls transformer sampled resnet ddp off attach memory peers
+    build/venv/bin/python bench/torch_cost.py [PART...]     parts: calls transformer sampled resnet ddp collective off attach memory
+        peers
 
 End to end means one process in which the probe is switched on and off in blocks of steps, off on on off; a pair is two neighbouring blocks. Given are
 the median over PAIRS (100) of the CPU time of a step, its 95% interval (order statistics), and the same for off against off. These machines change by 10%
@@ -440,6 +441,40 @@ def part_ddp():
         script.write_text(DDP)
         subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29533", str(script), str(TOP / "bench"),
                         str(TOP / "examples")], check=True, stderr=subprocess.DEVNULL)
+
+
+class EmptyKernel:
+    """A kernel in Python that only passes the operation on, at the key where the probe's is."""
+    handle = None
+
+    def on(self):
+        operation = torch.ops.c10d.allreduce_.default
+        after = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+        self.handle = torch._C._dispatch_library("IMPL", "c10d", "", "<bench>", 1)
+        self.handle.impl("allreduce_", "BackendSelect", lambda keys, *given: operation.redispatch(keys & after, *given), True)
+
+    def off(self):
+        self.handle = None
+
+
+def part_collective():
+    """CPU time of the thread that issues it: of this, what torch's dispatcher takes for any kernel in Python."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group("gloo", init_method="file://" + tempfile.mktemp(), rank=0, world_size=1)
+    x, rounds = torch.ones(4), {}
+    switches = {"off": Nothing(), "an empty kernel": EmptyKernel(), "the probe": Probe("budget=off")}
+    for _ in range(15):
+        for name, switch in switches.items():
+            switch.on()
+            for n in (50, 400):  # the first round fills caches
+                began = time.thread_time_ns()
+                for _ in range(n):
+                    torch.distributed.all_reduce(x)
+            rounds.setdefault(name, []).append((time.thread_time_ns() - began) / n / 1e3)
+            switch.off()
+    for name, took in rounds.items():
+        print("%-52s least %.1f us, median %.1f" % ("all_reduce of one rank, " + name, min(took), statistics.median(took)), flush=True)
+    torch.distributed.destroy_process_group()
 
 
 BIG = """
