@@ -1,15 +1,22 @@
 /* archive_parts: see archive_parts.h. */
 #include "ask/archive_parts.h"
 
+#include "ask/process_settings.h"
+#include "ask/targets.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/procfs.h"
+#include "control/identity.h"
 #include "engine/archive/archive_list.h"
+#include "inject/session.h"
+#include "remote/procinfo.h"
 #include "remote/runs.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 static void close_part(struct pb_archive_part *part)
@@ -76,6 +83,69 @@ static int add_part(struct pb_archive_parts *p, int fd, const char *about, const
     if (r == 0)
         p->at[p->n++] = part;
     return r;
+}
+
+/* Fills in a description from /proc for a process that wrote none. */
+static void describe_from_proc(const struct pb_procinfo *info, struct pb_run_info *ret)
+{
+    _cleanup_free_ char *environment = NULL;
+    struct pb_identity id = {0};
+    struct utsname host;
+    char command[1024];
+    size_t size;
+
+    ret->dir_fd = -1;
+    if (pb_proc_slurp(info->pid, "environ", &environment, &size) == 0)
+        pb_identity_read(environment, size, &id);
+    if (!id.value[PB_ID_NODE][0] && uname(&host) == 0)
+        snprintf(id.value[PB_ID_NODE], sizeof(id.value[PB_ID_NODE]), "%s", host.nodename);
+    pb_redact_cmdline(info->pid, command, sizeof(command));
+    command[strcspn(command, "\n\\")] = '\0';
+    size_t n = (size_t)snprintf(ret->about, sizeof(ret->about), "pid=%d\nstart_time=%llu\ncommand=%s\n",
+                                (int)info->pid, (unsigned long long)info->start_time, command);
+    for (int i = 0; i < PB_ID_FIELDS && n < sizeof(ret->about); i++)
+        if (id.value[i][0] && !strpbrk(id.value[i], "\n\\"))
+            n += (size_t)snprintf(ret->about + n, sizeof(ret->about) - n, "%s=%s\n", pb_identity_name(i),
+                                  id.value[i]);
+}
+
+static int find_dead(struct pb_archive_parts *p, const struct pb_target *target, struct pb_run_info *ret_run,
+                     struct pb_err *err)
+{
+    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
+    const struct pb_run_id id = {target->pid, target->start_time, target->program};
+    char start[32];
+
+    p->uid = geteuid();
+    p->start_time = id.start_time;
+    int r = pb_runs_scan(&runs, err);
+    if (r < 0)
+        return r;
+    const struct pb_run_info *run = pb_runs_find_dead(&runs, &id);
+    if (!run)
+        return -ENOENT;
+    *ret_run = *run;
+    p->uid = run->uid;
+    p->start_time = strtoull(pb_run_get(run, "start_time", start, sizeof(start)), NULL, 10);
+    return pb_run_open_arena(run, err);
+}
+
+int pb_archive_parts_find(struct pb_archive_parts *p, const struct pb_target *target,
+                          struct pb_run_info *ret_run, struct pb_err *err)
+{
+    struct pb_procinfo info;
+
+    p->pid = target->pid;
+    if (target->dead)
+        return find_dead(p, target, ret_run, err);
+    int r = pb_procinfo_read(target->pid, &info, err);
+    if (r < 0)
+        return r;
+    p->start_time = info.start_time;
+    p->uid = info.euid;
+    if (pb_run_of(&info, ret_run) < 0)
+        describe_from_proc(&info, ret_run);
+    return pb_session_open_arena(target->pid, (char[256]){""}, err);
 }
 
 int pb_archive_parts_own(struct pb_archive_parts *p, int fd, struct pb_err *err)

@@ -28,6 +28,14 @@ struct pb_archive_parts {
     size_t n;
 };
 
+struct pb_run_info;
+struct pb_target;
+
+/* Opens the process's own tables, and fills in pid, start_time and uid; ret_run: its description, from /proc
+ * where it wrote none. May wait for the process. -ENOENT: it has no tables of its own. */
+int pb_archive_parts_find(struct pb_archive_parts *p, const struct pb_target *target,
+                          struct pb_run_info *ret_run, struct pb_err *err);
+
 /* Adds the process's own tables; owns the descriptor. */
 int pb_archive_parts_own(struct pb_archive_parts *p, int fd, struct pb_err *err);
 

@@ -13,6 +13,8 @@
 struct pb_ask {
     const char *archive;      /* the folder of archives; NULL: from PROBING_ARCHIVE, or the default */
     const char *archive_node; /* of a folder for many: only runs of this node; "": without one; NULL: all */
+    /* Only the archive is asked, and no process or run of this machine: it is that of an incident's file. */
+    bool only_archive;
     void (*note)(void *arg, const char *text); /* gets one sentence, without a newline; may be NULL */
     void *note_arg;
     unsigned limit_ms; /* for each target; 0: the function's own default, some seconds */

@@ -32,15 +32,19 @@ static void release_recordings(struct pb_sql_source *s)
     s->live.nmore = 0;
 }
 
+static void release_source(struct pb_sql_source *s)
+{
+    if (s->live.arena_fd >= 0)
+        close(s->live.arena_fd);
+    release_recordings(s);
+    free((struct pb_archive_run *)s->archived);
+    free((char *)s->live.broken);
+}
+
 void pb_query_sources_done(struct pb_query_sources *s)
 {
-    for (unsigned i = 0; i < s->n; i++) {
-        if (s->at[i].live.arena_fd >= 0)
-            close(s->at[i].live.arena_fd);
-        release_recordings(&s->at[i]);
-        free((struct pb_archive_run *)s->at[i].archived);
-        free((char *)s->at[i].live.broken);
-    }
+    for (unsigned i = 0; i < s->n; i++)
+        release_source(&s->at[i]);
     if (s->archive)
         close(s->hold);
     free(s->archive);
@@ -355,12 +359,47 @@ static void close_left(struct pb_task *tasks, const struct pb_task *live, const 
     free(tasks);
 }
 
+/* Whether the source is one of the targets. */
+static bool is_of(const struct pb_sql_source *s, const struct pb_targets *targets)
+{
+    for (size_t i = 0; i < targets->n; i++)
+        if (targets->at[i].pid == s->live.pid && targets->at[i].start_time == s->live.start_time)
+            return true;
+    return targets->n == 0;
+}
+
+/* Of the archive, the runs that are targets. */
+static int open_archived_targets(const struct pb_ask *ask, const struct pb_targets *targets,
+                                 struct pb_query_sources *ret, struct pb_err *err)
+{
+    unsigned n = 0;
+
+    int r = pb_sources_open_archive(ask, ret, err);
+    if (r == -ENOENT)
+        return pb_fail(err, r, "the file has no recorded rows: no process was probed");
+    for (unsigned i = 0; r == 0 && i < ret->n; i++) {
+        if (is_of(&ret->at[i], targets))
+            ret->at[n++] = ret->at[i];
+        else
+            release_source(&ret->at[i]);
+    }
+    if (r == 0)
+        ret->n = n;
+    if (r == 0 && n == 0) {
+        pb_query_sources_done(ret);
+        return pb_fail(err, -ENOENT, "the file has no recorded rows of this process");
+    }
+    return r;
+}
+
 int pb_sources_open(const struct pb_ask *ask, const struct pb_targets *targets, struct pb_query_sources *ret,
                     struct pb_err *err)
 {
     struct pb_query_sources s = {.no_agent = targets->n > 0};
     int r = 0;
 
+    if (ask->only_archive)
+        return open_archived_targets(ask, targets, ret, err);
     if (targets->n > PB_SQL_MAX_SOURCES)
         return pb_fail(err, -E2BIG, "%zu processes are too many for one query; %d is the most", targets->n,
                        PB_SQL_MAX_SOURCES);

@@ -21,6 +21,7 @@
 #define PB_NOTHING         (-10003) /* nothing was there to end */
 #define PB_FOUND           (-10004) /* diagnose printed a finding: exit status 10 */
 #define PB_STOPPED(signal) (-10100 - (signal)) /* a signal asked us to stop: exit status 128 + signal */
+#define PB_EXITED(status)  (-10400 - (status)) /* a child did the work and has printed: its exit status */
 #define PB_ARGS_MAX        1024                /* launch: arguments of the program that it starts */
 #define PB_OPTS_MAX        24
 
@@ -41,6 +42,7 @@ struct pb_call {
     struct pb_err which;    /* served_at without a process, and none could be chosen: why */
     const char *token_file; /* token of a service on another machine */
     const char *ranks, *nodes; /* of a cluster: the selected ones; NULL: all */
+    const char *incident;      /* folder of an unpacked incident's file that it is about; NULL */
     bool all;
     enum pb_format format;
     unsigned timeout_ms;
@@ -65,7 +67,16 @@ enum pb_command_flags {
     PB_CMD_LABELS = 128,    /* the command reads the target's rank itself, or does not show it */
     PB_CMD_BYTES = 1024,    /* prints bytes of a program, or for one: they go into a pipe as they are */
     PB_CMD_JOB = 4096,      /* all processes that -t names are one target */
+    PB_CMD_INCIDENT = 8192, /* works on an incident's file too: -t FILE.probing */
     PB_CMD_SERVED = 2048    /* with MAY_TARGET: of -t HOST:PORT it is about the process of the service */
+};
+
+/* The parts of an incident's file (cli/bundle/) that have what a command printed when the file was made. */
+struct pb_printed_parts {
+    const char *text, *json;
+    const char *options; /* those that it can obey, with blanks around each */
+    bool by_process;     /* text and JSON are cut to the processes that are asked for */
+    bool finding;        /* its exit status is that of then */
 };
 
 struct pb_command {
@@ -77,6 +88,7 @@ struct pb_command {
     const struct pb_option *options; /* ends with a NULL name; may be NULL */
     int min_args, max_args;
     unsigned flags;
+    const struct pb_printed_parts *printed; /* NULL: of an incident's file, it asks the rows */
     /* With PB_CMD_TOGETHER call has all targets, otherwise one. */
     int (*run)(const struct pb_call *call, struct pb_err *err);
     /* With PB_CMD_CLUSTER: how it runs over the selected ranks of a cluster. NULL: in each of them, as on its
@@ -114,6 +126,9 @@ unsigned pb_call_limit(const struct pb_call *call);
 
 void pb_help_overview(void);
 void pb_help_command(const struct pb_command *command);
+
+/* What a command returned as an exit status; prints its error, as for every command. */
+int pb_call_status(const struct pb_call *call, int r, const struct pb_err *err);
 
 /* A command line from its first word, "probing", on, as main does it: its exit status. */
 int pb_run_line(int argc, char **argv);

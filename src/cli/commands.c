@@ -43,6 +43,7 @@
     X(memory)                                                                                                \
     X(report)                                                                                                \
     X(skill)                                                                                                 \
+    X(bundle)                                                                                                \
     X(tables)                                                                                                \
     X(config)                                                                                                \
     X(probes)                                                                                                \

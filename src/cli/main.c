@@ -3,6 +3,7 @@
  * + n (stopped by signal n). Errors go to stderr as "probing: what: why (what to do)". */
 #include "ask/targets.h"
 #include "base/children.h"
+#include "cli/bundle/bundle.h"
 #include "cli/cli.h"
 #include "cli/diagnose_jobs.h"
 #include "cli/fanout.h"
@@ -24,6 +25,8 @@ static int print_error(const char *what, int r, const struct pb_err *err)
 {
     if (r >= 0)
         return 0;
+    if (r <= PB_EXITED(0))
+        return PB_EXITED(0) - r;
     if (r != PB_FAILED && r != PB_PARTIAL && r != PB_FOUND) {
         fflush(stdout);
         fprintf(stderr, PB_ERR_LEADS "%s%s", what ? what : "", what ? ": " : "");
@@ -36,6 +39,11 @@ static int print_error(const char *what, int r, const struct pb_err *err)
            : r == PB_FOUND   ? 10
            : r == PB_NOTHING ? PB_EXIT_NOTHING
                              : 1;
+}
+
+int pb_call_status(const struct pb_call *call, int r, const struct pb_err *err)
+{
+    return r > 0 ? r : print_error(call->command->name, r, err);
 }
 
 int pb_run_one(const struct pb_call *call)
@@ -67,6 +75,44 @@ static void limit_questions(struct pb_call *call)
         call->ask.limit_ms = ms / 2 > LEAST_MS ? ms / 2 : LEAST_MS;
 }
 
+/* With targets that were found. */
+static int run_found(struct pb_call *call)
+{
+    const struct pb_command *command = call->command;
+    struct pb_err err = {0};
+
+    limit_questions(call);
+    /* Rows for a program are one table, whichever process printed them. */
+    if (command->flags & PB_CMD_TOGETHER || call->targets.n <= 1 || call->format != PB_FORMAT_TABLE)
+        return pb_run_one(call);
+    return print_error(command->name, pb_fanout(call, &err), &err);
+}
+
+/* About an incident's file. */
+static int run_incident(struct pb_call *call)
+{
+    struct pb_err err = {0};
+
+    call->ask = (struct pb_ask){.note = put_note};
+    if (call->ranks || call->nodes || call->token_file)
+        return print_error(call->command->name,
+                           pb_fail(&err, PB_USAGE, "--ranks, --nodes and --token-file are not for a file"),
+                           &err);
+    int r = pb_bundle_served() ? pb_bundle_run_served(call, run_found, &err)
+                               : pb_bundle_run(call, run_found, &err);
+    return pb_call_status(call, r, &err);
+}
+
+static bool is_about_incident(const struct pb_call *call)
+{
+    unsigned takes = PB_CMD_TARGET | PB_CMD_MAY_TARGET;
+
+    if (pb_bundle_served() && (call->command->flags & takes || pb_bundle_replays(call)))
+        return true;
+    /* A service takes no path of its machine from a client. */
+    return call->target && !call->served_at && pb_bundle_is(call->target);
+}
+
 static int run_call(struct pb_call *call)
 {
     const struct pb_command *command = call->command;
@@ -91,14 +137,7 @@ static int run_call(struct pb_call *call)
         r = pb_targets_probed(&call->ask, &call->targets, &err);
     if (r >= 0 && !(command->flags & PB_CMD_LABELS))
         pb_targets_label(&call->ask, &call->targets);
-    if (r < 0)
-        return print_error(command->name, r, &err);
-    limit_questions(call);
-    /* Rows for a program are one table, whichever process printed them. */
-    if (command->flags & PB_CMD_TOGETHER || call->targets.n <= 1 || call->format != PB_FORMAT_TABLE)
-        return pb_run_one(call);
-    r = pb_fanout(call, &err);
-    return print_error(command->name, r, &err);
+    return r < 0 ? print_error(command->name, r, &err) : run_found(call);
 }
 
 /* Whether the output is for a program: rows in a format for one, bytes of the process, a file of it. */
@@ -126,7 +165,9 @@ int pb_run_line(int argc, char **argv)
         return r > 0 ? 0 : print_error(call.command ? call.command->name : NULL, r, &err);
     pb_outlet_begin(prints_bytes(&call));
     int status;
-    if (call.target && pb_remote_is(call.target)) {
+    if (is_about_incident(&call)) {
+        status = run_incident(&call);
+    } else if (call.target && pb_remote_is(call.target)) {
         status = pb_remote_run(argc, argv, &call, &err);
         status = status < 0 ? print_error(call.command->name, status, &err) : status;
     } else if (call.target && pb_cluster_is_target(call.target, NULL)) {

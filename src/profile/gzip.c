@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/cleanup.h"
+#include "base/crc32.h"
 
 #define HASH_BITS  15
 #define WINDOW     32768
@@ -122,20 +123,6 @@ static int deflate(struct bits *b, const uint8_t *data, size_t len)
     return 0;
 }
 
-static uint32_t crc32(const uint8_t *data, size_t len)
-{
-    uint32_t table[256], crc = 0xffffffffu;
-
-    for (uint32_t i = 0; i < 256; i++) {
-        table[i] = i;
-        for (int k = 0; k < 8; k++)
-            table[i] = table[i] & 1 ? 0xedb88320u ^ table[i] >> 1 : table[i] >> 1;
-    }
-    for (size_t i = 0; i < len; i++)
-        crc = table[(crc ^ data[i]) & 0xff] ^ crc >> 8;
-    return ~crc;
-}
-
 int pb_gzip_write(FILE *out, const uint8_t *data, size_t len)
 {
     static const uint8_t head[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255};
@@ -145,7 +132,7 @@ int pb_gzip_write(FILE *out, const uint8_t *data, size_t len)
     int r = deflate(&b, data, len);
     if (r < 0)
         return r;
-    pb_put_u32(out, crc32(data, len));
+    pb_put_u32(out, pb_crc32(0, data, len));
     pb_put_u32(out, (uint32_t)len);
     return ferror(out) ? -EIO : 0;
 }

@@ -14,10 +14,18 @@ NOT_TOLD = {"agent", "table"}  # the agent is the target's; tables are made by d
 
 PROC, USER, OWN = ("a file of /proc that the kernel makes", "the person at the tool named it",
                    "a file of the tool or service itself")
+BUNDLE = "below a folder of the tool's own; no part of a file becomes a link there"
 THERE = {
     "src/ask/profiles.c": (1, USER), "src/ask/wait_peer.c": (1, PROC),
     "src/base/limits.c": (1, "the cgroup of the tool"), "src/base/procfs.c": (2, PROC),
-    "src/base/replace.c": (2, USER), "src/cluster/find_nodes.c": (1, USER), "src/cluster/archive_nodes.c": (1, USER),
+    "src/base/replace.c": (2, USER),
+    "src/base/zip.c": (3, USER + "; its parts below a folder of the tool"),
+    "src/cluster/find_nodes.c": (1, USER), "src/cluster/archive_nodes.c": (1, USER),
+    "src/cli/bundle/bundle_collect.c": (2, BUNDLE), "src/cli/bundle/bundle_folder.c": (3, BUNDLE),
+    "src/cli/bundle/bundle_open.c": (2, USER + "; the tool's own folder"),
+    "src/cli/bundle/bundle_page.c": (1, BUNDLE), "src/cli/bundle/bundle_read.c": (1, BUNDLE),
+    "src/cli/bundle/bundle_rows.c": (1, PROC + ", and others with fixed names"),
+    "src/cli/bundle/bundle_write.c": (1, BUNDLE),
     "src/cli/commands/cmd_archive.c": (1, USER),
     "src/cli/commands/cmd_eval.c": (1, USER), "src/cli/commands/cmd_query.c": (1, USER),
     "src/cli/line/line_history.c": (1, OWN),

@@ -4,13 +4,11 @@
 #include "base/cleanup.h"
 #include "base/null.h"
 #include "base/process.h"
-#include "base/procfs.h"
 #include "base/retry.h"
 #include "cli/cli.h"
 #include "cli/ranks/ranks.h"
 #include "cli/stop.h"
 #include "cli/values.h"
-#include "control/identity.h"
 #include "engine/archive/archive_keep.h"
 #include "inject/session.h"
 #include "print/outlet.h"
@@ -25,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 enum { KEEP_S = 60, MANY_SEGMENTS = 64, MANY_PERCENT = 12 };
@@ -84,76 +81,14 @@ static int read_options(const struct pb_call *call, struct job *job, struct pb_e
 
 /* --- the run --- */
 
-static int open_dead(struct job *job, struct pb_err *err)
-{
-    _cleanup_(pb_runs_done) struct pb_runs runs = {0};
-
-    const struct pb_run_id id = {job->target->pid, job->target->start_time, job->target->program};
-
-    job->parts.uid = geteuid();
-    job->parts.start_time = id.start_time;
-    int r = pb_runs_scan(&runs, err);
-    if (r < 0)
-        return r;
-    const struct pb_run_info *run = pb_runs_find_dead(&runs, &id);
-    if (!run)
-        return -ENOENT;
-    char start[32];
-    job->run = *run;
-    job->parts.uid = run->uid;
-    job->parts.start_time = strtoull(pb_run_get(run, "start_time", start, sizeof(start)), NULL, 10);
-    return pb_run_open_arena(run, err);
-}
-
-/* Fills in a description from /proc for a process that wrote none. */
-static void describe_from_proc(const struct pb_procinfo *info, struct pb_run_info *ret)
-{
-    _cleanup_free_ char *environment = NULL;
-    struct pb_identity id = {0};
-    struct utsname host;
-    char command[1024];
-    size_t size;
-
-    ret->dir_fd = -1;
-    if (pb_proc_slurp(info->pid, "environ", &environment, &size) == 0)
-        pb_identity_read(environment, size, &id);
-    if (!id.value[PB_ID_NODE][0] && uname(&host) == 0)
-        snprintf(id.value[PB_ID_NODE], sizeof(id.value[PB_ID_NODE]), "%s", host.nodename);
-    pb_redact_cmdline(info->pid, command, sizeof(command));
-    command[strcspn(command, "\n\\")] = '\0';
-    size_t n = (size_t)snprintf(ret->about, sizeof(ret->about), "pid=%d\nstart_time=%llu\ncommand=%s\n",
-                                (int)info->pid, (unsigned long long)info->start_time, command);
-    for (int i = 0; i < PB_ID_FIELDS && n < sizeof(ret->about); i++)
-        if (id.value[i][0] && !strpbrk(id.value[i], "\n\\"))
-            n += (size_t)snprintf(ret->about + n, sizeof(ret->about) - n, "%s=%s\n", pb_identity_name(i),
-                                  id.value[i]);
-}
-
-/* Opens the process's own arena. -ENOENT: it has none. */
-static int open_own(struct job *job, struct pb_err *err)
-{
-    struct pb_procinfo info;
-
-    if (job->target->dead)
-        return open_dead(job, err);
-    int r = pb_procinfo_read(job->target->pid, &info, err);
-    if (r < 0)
-        return r;
-    job->parts.start_time = info.start_time;
-    job->parts.uid = info.euid;
-    if (pb_run_of(&info, &job->run) < 0)
-        describe_from_proc(&info, &job->run);
-    return pb_session_open_arena(job->target->pid, (char[256]){""}, err);
-}
-
 static int open_parts(struct job *job, struct pb_err *err)
 {
-    pid_t pid = job->parts.pid = job->target->pid;
+    pid_t pid = job->target->pid;
 
     job->parts.folder = job->folder;
     job->parts.compression = job->settings.at[PB_SET_COMPRESSION].text;
     job->parts.about = job->run.about;
-    int fd = open_own(job, err);
+    int fd = pb_archive_parts_find(&job->parts, job->target, &job->run, err);
     if (fd < 0 && fd != -ENOENT)
         return fd;
     err->text[0] = '\0';

@@ -363,6 +363,9 @@ int pb_backtrace(const struct pb_call *call, struct pb_err *err)
     return r < 0 ? r : set.failed ? PB_FAILED : 0;
 }
 
+static const struct pb_printed_parts printed = {"stacks.txt", "stacks.json", " locals merge ",
+                                                .by_process = true};
+
 const struct pb_command pb_cmd_backtrace = {
     .name = "backtrace",
     .alias = "dump",
@@ -381,7 +384,9 @@ const struct pb_command pb_cmd_backtrace = {
     .example = "probing -t 4711 backtrace\nprobing -t 4711 backtrace --locals\n"
                "  probing -t train.py --all backtrace --merge",
     .options = options,
-    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT | PB_CMD_LABELS,
+    .printed = &printed,
+    .flags = PB_CMD_INCIDENT | PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_ROWS | PB_CMD_TOGETHER |
+             PB_CMD_TIMEOUT | PB_CMD_LABELS,
     .run = pb_backtrace,
     .run_over = pb_cluster_backtrace,
 };

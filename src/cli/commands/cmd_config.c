@@ -258,6 +258,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
     return pb_config_run(call, print_setting, err);
 }
 
+static const struct pb_printed_parts printed = {
+    .text = "settings.txt", .json = "settings.json", .options = " "};
+
 const struct pb_command pb_cmd_config = {
     .name = "config",
     .summary = "show or change settings",
@@ -271,7 +274,8 @@ const struct pb_command pb_cmd_config = {
     .example = "probing config\nprobing -t 4711 config\nprobing -t 4711 config probing.max_memory=1GB "
                "probing.sample_rate=0.05",
     .max_args = 16,
-    .flags = PB_CMD_CLUSTER | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS |
-             PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .printed = &printed,
+    .flags = PB_CMD_INCIDENT | PB_CMD_CLUSTER | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD |
+             PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
     .run = run,
 };

@@ -189,6 +189,8 @@ static const struct pb_option options[] = {
     {0},
 };
 
+static const struct pb_printed_parts printed = {"findings.txt", "findings.json", " json ", .finding = true};
+
 const struct pb_command pb_cmd_diagnose = {
     .name = "diagnose",
     .summary = "what is wrong with a job, whose fault it is, and at which line",
@@ -204,6 +206,7 @@ const struct pb_command pb_cmd_diagnose = {
     .example = "probing diagnose\nprobing -t train.py diagnose\nprobing diagnose --explain deadlock\n"
                "probing -t train.py diagnose --watch 30s",
     .options = options,
-    .flags = PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER | PB_CMD_LABELS | PB_CMD_JOB,
+    .printed = &printed,
+    .flags = PB_CMD_INCIDENT | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER | PB_CMD_LABELS | PB_CMD_JOB,
     .run = run,
 };

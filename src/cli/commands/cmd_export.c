@@ -114,8 +114,8 @@ const struct pb_command pb_cmd_export = {
     .options = options,
     .min_args = 1,
     .max_args = 1,
-    .flags = PB_CMD_CLUSTER | PB_CMD_BYTES | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_ROWS |
-             PB_CMD_TOGETHER,
+    .flags = PB_CMD_INCIDENT | PB_CMD_CLUSTER | PB_CMD_BYTES | PB_CMD_SERVED | PB_CMD_MAY_TARGET |
+             PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
     .run_over = run_over,
 };

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/time.h"
+#include "cli/bundle/bundle.h"
 #include "cli/cli.h"
 #include "cli/profile/profile_from.h"
 #include "cli/profile/profile_run.h"
@@ -242,7 +243,9 @@ static int run_from(const struct pb_call *call, const char *from, struct pb_err 
     int r = pb_profile_range(call, &range, err);
     if (r == 0)
         r = pb_profile_new(0, &p);
-    if (r == 0)
+    if (r == 0 && call->incident)
+        r = pb_bundle_profile(from, p, err);
+    else if (r == 0)
         r = pb_profile_read(from, range.since, range.until, p, err);
     return r < 0 ? r : pb_flamegraph_write(call, p, NULL, 0, err);
 }
@@ -307,13 +310,16 @@ static int run(const struct pb_call *call, struct pb_err *err)
 {
     enum pb_write_format format;
     const char *output = pb_call_option(call, "output");
-    const char *from = pb_call_option(call, "from");
+    const char *from = call->incident ? call->incident : pb_call_option(call, "from");
     bool diff = pb_call_option(call, "diff");
     char sampled[1024];
 
     /* The name is checked before the sampling, not after it. */
     if (output && pb_write_format_of(output, &format, err) < 0)
         return PB_USAGE;
+    if (call->incident && pb_call_option(call, "duration"))
+        return pb_fail(err, PB_USAGE,
+                       "--duration needs a process that runs: the samples of a file are taken");
     if (diff && (from || call->target || call->nargs != 2))
         return pb_fail(err, PB_USAGE,
                        "--diff takes two files. Usage: probing flamegraph --diff BEFORE AFTER");
@@ -349,7 +355,7 @@ const struct pb_command pb_cmd_flamegraph = {
                "probing flamegraph --diff monday.folded tuesday.folded -o diff.svg",
     .options = options,
     .max_args = 2,
-    .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
+    .flags = PB_CMD_INCIDENT | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
     .run_over = pb_cluster_flamegraph,
 };

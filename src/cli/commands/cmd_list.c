@@ -243,6 +243,8 @@ static const struct pb_option options[] = {
     {0},
 };
 
+static const struct pb_printed_parts printed = {.options = " dead "};
+
 const struct pb_command pb_cmd_list = {
     .name = "list",
     .alias = "ls",
@@ -258,6 +260,7 @@ const struct pb_command pb_cmd_list = {
             "like a pid, also after the process has ended.",
     .example = "probing list\nprobing list --dead\nprobing -t 4711@2x7k1q tables\nprobing list --json",
     .options = options,
-    .flags = PB_CMD_ROWS,
+    .printed = &printed,
+    .flags = PB_CMD_INCIDENT | PB_CMD_ROWS,
     .run = run,
 };

@@ -96,6 +96,7 @@ const struct pb_command pb_cmd_memory = {
             "Python, for a second at most\n\n"
             "For a process that has ended, shows what was recorded.",
     .example = "probing -t 4711 memory\nprobing -t train.py --all memory --format csv",
-    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_INCIDENT | PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER |
+             PB_CMD_TIMEOUT,
     .run = run,
 };

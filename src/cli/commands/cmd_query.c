@@ -195,8 +195,8 @@ const struct pb_command pb_cmd_query = {
                "probing -t 4711 query --format csv -o rows.csv -f report.sql",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER |
-             PB_CMD_CLUSTER,
+    .flags = PB_CMD_INCIDENT | PB_CMD_SERVED | PB_CMD_MAY_TARGET | PB_CMD_PROBED | PB_CMD_DEAD | PB_CMD_ROWS |
+             PB_CMD_TOGETHER | PB_CMD_CLUSTER,
     .run = run,
     .run_over = run_over,
 };

@@ -1,5 +1,6 @@
 /* serve: starts the service, a separate program (serve_program.h), shows where it is, ends it. */
 #include "base/ending.h"
+#include "cli/bundle/bundle.h"
 #include "cli/cli.h"
 #include "cluster/link/serve_program.h"
 #include "serve/serve_options.h"
@@ -48,8 +49,14 @@ static int check_watch(const struct pb_call *call, struct pb_err *err)
     return 0;
 }
 
+static int become_service(void *arg, struct pb_err *err)
+{
+    return pb_serve_become(arg, err);
+}
+
 static int run(const struct pb_call *call, struct pb_err *err)
 {
+    const char *file = NULL, *address = NULL;
     const char *words[PB_SERVE_WORDS] = {"probing-serve"};
     char names[PB_SERVE_OPTIONS][24];
     size_t n = 1;
@@ -70,25 +77,36 @@ static int run(const struct pb_call *call, struct pb_err *err)
             if (pb_serve_options[i].value)
                 words[n++] = call->values[i];
         }
-    if (call->nargs)
-        words[n++] = "--", words[n++] = call->args[0];
-    return pb_serve_become(words, err);
+    for (int i = 0; i < call->nargs; i++) {
+        const char **to = pb_bundle_is(call->args[i]) ? &file : &address;
+        if (*to)
+            return pb_fail(err, PB_USAGE, "'%.100s' is one word too many", call->args[i]);
+        *to = call->args[i];
+    }
+    if (file && pb_call_option(call, "background"))
+        return pb_fail(err, PB_USAGE,
+                       "--background is not for an incident's file: it is unpacked while served");
+    if (address)
+        words[n++] = "--", words[n++] = address;
+    return file ? pb_bundle_serve(file, become_service, words, err) : pb_serve_become(words, err);
 }
 
 const struct pb_command pb_cmd_serve = {
     .name = "serve",
     .summary = "answer for this node's processes by HTTP: a page, an API, metrics",
-    .synopsis = "[ADDRESS] [--background | --status | --stop]",
+    .synopsis = "[FILE] [ADDRESS] [--background | --status | --stop]",
     .text = "Serves the processes that you may probe: to browsers, curl, Prometheus, go tool "
             "pprof, and to `probing -t HOST:PORT/PID` on other machines. ADDRESS is HOST:PORT or a "
             "port (default: a free port of 127.0.0.1). It prints its address with the token, which "
             "every request needs; /openapi.json describes all requests.\n\n"
+            "FILE: an incident's file (bundle); the service then answers about that, until it is "
+            "ended.\n\n"
             "There is one service for each user and node: a second start prints the address of the "
             "first. Beyond this machine use --cert and --key, or ssh -L.",
     .example = "probing serve\n"
                "probing serve --background 127.0.0.1:7070\n"
                "curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:7070/api/v1/targets",
     .options = pb_serve_options,
-    .max_args = 1,
+    .max_args = 2,
     .run = run,
 };

@@ -143,6 +143,7 @@ const struct pb_command pb_cmd_tables = {
             "rows. For a process that has ended, name its old pid or its id (see list). Times are "
             "UTC.",
     .example = "probing -t 4711 tables\nprobing -t 4711 tables --json",
-    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER | PB_CMD_TIMEOUT,
+    .flags = PB_CMD_INCIDENT | PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER |
+             PB_CMD_TIMEOUT,
     .run = run,
 };

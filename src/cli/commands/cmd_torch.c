@@ -294,7 +294,7 @@ const struct pb_command pb_cmd_torch = {
                "probing -t train.py --all torch profile --steps 3 -o trace.json",
     .options = options,
     .max_args = 1,
-    .flags = PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
+    .flags = PB_CMD_INCIDENT | PB_CMD_CLUSTER | PB_CMD_TARGET | PB_CMD_DEAD | PB_CMD_ROWS | PB_CMD_TOGETHER,
     .run = run,
     .run_over = run_over,
 };
