@@ -14,6 +14,7 @@ NAMES_BEFORE = ("loss", "epoch", "step")  # those that are known before the opti
 # Of Lightning's trainer.
 LIGHTNING = {"step": "fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed",
              "epoch": "fit_loop.epoch_progress.current.completed"}
+LIGHTNING_MANUAL = "fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed"
 
 _losses = {"step": None, "sum": 0.0}  # of transformers, which adds them up
 
@@ -64,6 +65,30 @@ def read(frame, code, file, names, stepped):
     if type(found["epoch"]) is not int:
         found["epoch"] = None
     return found
+
+
+def counter():
+    """(the object that counts the steps of a training, the path from it to their number); None: nobody that is known does. For torch_number.c."""
+    frame = sys._getframe(1)
+    for _ in range(FRAMES_MAX):
+        if frame is None:
+            return None
+        file = frame.f_code.co_filename.replace("\\", "/")
+        if "self" in frame.f_code.co_varnames:
+            if file.endswith("/transformers/trainer.py"):
+                trainer = frame_locals(frame).get("self")
+                if type(field_of(trainer, "state.global_step")) is int:
+                    return trainer, "state.global_step"
+            elif "/lightning/pytorch/loops/" in file or "/pytorch_lightning/loops/" in file:
+                trainer = _values.own_field(frame_locals(frame).get("self"), "trainer")
+                if type(field_of(trainer, LIGHTNING["step"])) is int:
+                    return trainer, LIGHTNING["step"] + "+" + LIGHTNING_MANUAL
+            elif file.endswith("/deepspeed/runtime/engine.py"):
+                engine = frame_locals(frame).get("self")
+                if type(_values.own_field(engine, "global_steps")) is int:
+                    return engine, "global_steps"
+        frame = frame.f_back
+    return None
 
 
 def of_transformers(frame, stepped):

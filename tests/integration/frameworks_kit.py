@@ -58,7 +58,7 @@ trainer = L.Trainer(max_epochs=4, accumulate_grad_batches=2, accelerator="cpu", 
 begin()
 trainer.fit(model, DataLoader(Points(12 * 16), batch_size=16), DataLoader(Points(3 * 24), batch_size=24))
 over(steps=trainer.global_step, batches=model.batches, evaluated=model.evaluated, samples=32, eval_samples=24, lr=0.003, epochs=4,
-     losses=model.losses, unseen_steps=1, sanity=2)
+     losses=model.losses, unseen_steps=1, sanity=2, numbers=True)
 """
 
 FABRIC = HEAD + """
@@ -119,7 +119,7 @@ sys.stdout, out = open(os.devnull, "w"), sys.stdout
 trainer.train()
 sys.stdout = out
 over(steps=trainer.state.global_step, batches=count.batches, evaluated=count.evaluated, samples=8, tokens=128, eval_samples=8, epochs=3,
-     lr=None, norms=count.norms, losses=count.losses, unseen_steps=1)
+     lr=None, norms=count.norms, losses=count.losses, unseen_steps=1, numbers=True)
 """
 
 ACCELERATE = HEAD + """

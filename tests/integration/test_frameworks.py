@@ -46,7 +46,10 @@ def judge(job, said, paths):
                                                    "WHERE stage = 'forward'")}
     values = lambda name: [row[name] for row in logs if row.get(name) is not None]
     last = lambda known: known[-len(values("loss") or [0]):]
-    yield [row["step"] for row in steps] == list(range(said["steps"] - said["unseen_steps"]))
+    first = said["unseen_steps"] if said.get("numbers") else 0
+    yield ([row["seen"] for row in steps] == list(range(said["steps"] - said["unseen_steps"]))
+           and [row["step"] for row in steps] == [row["seen"] + first for row in steps]
+           and (not said.get("numbers") or {row["step"] for row in steps} <= {row["step"] for row in logs}))
     yield {row["micro_batches"] for row in steps} == {said["batches"] // said["steps"]}
     yield ({row["samples"] for row in steps} == {said["samples"]}
            and {row["tokens"] for row in steps} == {said.get("tokens")})

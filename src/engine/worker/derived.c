@@ -40,7 +40,7 @@
     " FROM fields t ASOF LEFT JOIN steps s ON %2$st.timestamp >= s.timestamp"                                \
     " UNION ALL BY NAME SELECT * EXCLUDE (data_ms, forward_ms, backward_ms, optimizer_ms, module_calls,"     \
     " sampled, samples, tokens, memory_mb, skipped, kind, before_ms, recompute_ms, in_flight, loss,"         \
-    " batch_finite, loss_cause, loss_place), 'step' AS stage, 'step' AS operation_name, 0 AS depth,"         \
+    " batch_finite, loss_cause, loss_place, seen), 'step' AS stage, 'step' AS operation_name, 0 AS depth,"   \
     " duration_ms - data_ms - forward_ms - backward_ms - optimizer_ms AS self_ms, memory_mb AS host_mb,"     \
     " step AS micro_step, step AS local_step, step AS global_step, duration_ms / 1000 AS duration,"          \
     " 0::DOUBLE AS time_offset FROM steps WHERE kind IS DISTINCT FROM 'eval'"

@@ -270,6 +270,7 @@ static void put_in_or_take_out(const struct pb_python *py)
         take_backward();
         pb_torch_comm_take(py);
         pb_torch_track_take(py);
+        pb_torch_number_take(py);
         pb_torch_gpu_take(py);
         pb_torch_backward_cancel();
         if (!pb_torch_run())
@@ -289,8 +290,8 @@ static void put_in_or_take_out(const struct pb_python *py)
     put_slots(py);
     /* Rows are made from here on. Each of these may load a part of ours, some milliseconds: the program gets
      * the GIL in between, so that no step waits for all of them. */
-    static void (*const others[])(const struct pb_python *) = {pb_torch_comm_put, pb_torch_track_put,
-                                                               pb_torch_gpu_put, pb_torch_backward_put};
+    static void (*const others[])(const struct pb_python *) = {
+        pb_torch_comm_put, pb_torch_track_put, pb_torch_number_put, pb_torch_gpu_put, pb_torch_backward_put};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         py->restore_thread(py->save_thread());
         if (!__atomic_load_n(&wanted, __ATOMIC_SEQ_CST))
@@ -504,8 +505,8 @@ static void look_for_hang(int64_t now)
     if (hangs_since && alive != hangs_since) {
         snprintf(text, sizeof(text), "the job goes on after %.1f s",
                  (double)((alive ? alive : now) - hangs_since) / 1e9);
-        pb_note_alert(
-            &(struct pb_alert){.kind = "resumed", .severity = "note", .text = text, .step = pb_torch.step});
+        pb_note_alert(&(struct pb_alert){
+            .kind = "resumed", .severity = "note", .text = text, .step = pb_torch_number(pb_torch.step)});
         hangs_since = 0;
     }
     if (hangs_since || !alive || !usual || hang_seconds < 0)
@@ -524,7 +525,7 @@ static void look_for_hang(int64_t now)
                                      .severity = "error",
                                      .subject = what,
                                      .text = text,
-                                     .step = pb_torch.step,
+                                     .step = pb_torch_number(pb_torch.step),
                                      .value = (double)(now - alive) / 1e9,
                                      .has_value = 1});
     pb_hang_began(tid);
@@ -553,6 +554,7 @@ static void forget(void)
     __atomic_store_n(&pb_torch.run, 0, __ATOMIC_SEQ_CST);
     pb_torch_comm_forget();
     pb_torch_track_forget();
+    pb_torch_number_forget();
     pb_torch_gpu_forget();
     pb_torch_backward_forget();
 }
@@ -564,7 +566,7 @@ static void describe_run(char *ret, size_t size)
     pb_torch_flight_describe(ends, sizeof(ends));
     snprintf(ret, size, "modules of %.3g%% of the steps%s; step %lld, %llu calls%s",
              pb_torch.rate * 100 / pb_torch.thin, pb_torch_comm_installed() ? ", collectives" : "",
-             (long long)pb_torch.step, (unsigned long long)pb_torch.calls, ends);
+             (long long)pb_torch_number(pb_torch.step), (unsigned long long)pb_torch.calls, ends);
 }
 
 static void describe(char *ret, size_t size)

@@ -66,18 +66,19 @@ enum pb_torch_gpu { PB_TORCH_GPU_NOTHING, PB_TORCH_GPU_PHASES, PB_TORCH_GPU_MODU
 
 /* State from start to stop. */
 struct pb_torch {
-    uint32_t run;     /* counts starts; 0: off. Set by the resident thread, read by all */
-    uint32_t modules; /* whether calls of modules make rows in this step */
-    uint32_t shapes;  /* whether those have shapes in this step */
-    uint32_t gpu;     /* enum pb_torch_gpu: of what the GPU time is taken in this step */
-    uint32_t memory;  /* whether memory is read around each call of this step */
-    uint32_t exact;   /* whether the backward of each is timed in this step */
-    uint32_t thin;    /* rows in every Nth step, for the budget */
-    double rate;      /* share of steps in which modules make rows */
-    double budget;    /* percent of a step; 0: none */
-    uint64_t calls;   /* rows of module calls ever */
-    uint64_t lost;    /* calls without a row: no room for a name, thread or level */
-    int64_t step;     /* number of the present step */
+    uint32_t run;          /* counts starts; 0: off. Set by the resident thread, read by all */
+    uint32_t modules;      /* whether calls of modules make rows in this step */
+    uint32_t shapes;       /* whether those have shapes in this step */
+    uint32_t gpu;          /* enum pb_torch_gpu: of what the GPU time is taken in this step */
+    uint32_t memory;       /* whether memory is read around each call of this step */
+    uint32_t exact;        /* whether the backward of each is timed in this step */
+    uint32_t thin;         /* rows in every Nth step, for the budget */
+    double rate;           /* share of steps in which modules make rows */
+    double budget;         /* percent of a step; 0: none */
+    uint64_t calls;        /* rows of module calls ever */
+    uint64_t lost;         /* calls without a row: no room for a name, thread or level */
+    int64_t step;          /* number of the present step, as seen by us */
+    int64_t number_offset; /* what the framework's own number is above that */
     /* For the resident thread, which watches the job's progress. CLOCK_MONOTONIC ns. */
     int64_t alive;     /* when a phase began or ended last */
     int64_t usual;     /* duration of a step, smoothed; 0: none yet */
@@ -95,6 +96,19 @@ static inline uint32_t pb_torch_run(void)
 {
     return __atomic_load_n(&pb_torch.run, __ATOMIC_ACQUIRE);
 }
+
+/* The number that a step has in rows and messages: the framework's own, if it has one. Any thread. */
+static inline int64_t pb_torch_number(int64_t seen)
+{
+    return seen + __atomic_load_n(&pb_torch.number_offset, __ATOMIC_RELAXED);
+}
+
+/* torch_number.c: with the GIL. step: when an optimizer has stepped, before the step ends; seen: its number
+ * by our count. Runs Python code of ours in the first steps, so the probe may be stopped meanwhile. */
+void pb_torch_number_put(const struct pb_python *py);
+void pb_torch_number_take(const struct pb_python *py);
+void pb_torch_number_forget(void); /* in a child of fork */
+void pb_torch_number_step(const struct pb_python *py, int64_t seen);
 
 /* torch_call.c */
 pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);

@@ -181,7 +181,7 @@ void pb_torch_comm_unknown(struct pb_arena *arena, const struct pb_torch_rows *r
 static int write_row(struct pb_table *table, const struct telling *t, int which, int64_t now,
                      struct pb_row_ref *ret)
 {
-    int64_t step = pb_torch_run() ? pb_torch.step : pb_span_step();
+    int64_t step = pb_torch_run() ? pb_torch_number(pb_torch.step) : pb_span_step();
     struct pb_row row;
 
     if (!table || pb_row_begin(table, &row) < 0)

@@ -102,7 +102,7 @@ static void write_row(int64_t now, int64_t full, int64_t bare, double percent)
     if (pb_recorder_begin_row(&spec, &known, &row, &inside) < 0)
         return;
     pb_set_timestamp(&row, OVER_TIMESTAMP, now);
-    pb_set_i64(&row, OVER_STEP, pb_torch.step);
+    pb_set_i64(&row, OVER_STEP, pb_torch_number(pb_torch.step));
     pb_set_u32(&row, OVER_STEPS, (uint32_t)cost.full_steps);
     pb_set_u32(&row, OVER_BARE_STEPS, (uint32_t)cost.bare_steps);
     pb_set_f64(&row, OVER_STEP_MS, (double)full / 1e6);
@@ -138,7 +138,7 @@ static void keep_to_budget(double percent)
                 thin == 1   ? "st"
                 : thin == 2 ? "nd"
                             : "th",
-                (long long)pb_torch.step + 1);
+                (long long)pb_torch_number(pb_torch.step) + 1);
     pb_torch.thin = thin;
 }
 

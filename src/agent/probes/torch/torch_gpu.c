@@ -144,7 +144,7 @@ void pb_torch_gpu_end(const struct pb_python *py, pb_pyobject *event, const char
 {
     pb_pyobject *args[5] = {event, py->str_from_utf8(stage, (long)strlen(stage), "strict"),
                             py->str_from_utf8(name, (long)length, "replace"), py->int64_from(begun),
-                            py->int64_from(pb_torch.step)};
+                            py->int64_from(pb_torch_number(pb_torch.step))};
     int complete = part != NULL;
 
     for (int i = 0; i < 5; i++)

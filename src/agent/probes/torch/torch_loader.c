@@ -121,7 +121,7 @@ void pb_torch_loader_write(const struct pb_torch_loader *batch, int32_t tid, int
     if (pb_recorder_begin_row(&spec, &table, &row, &inside) < 0)
         return;
     pb_set_timestamp(&row, TIMESTAMP, begun);
-    pb_set_i64(&row, STEP, pb_torch.step);
+    pb_set_i64(&row, STEP, pb_torch_number(pb_torch.step));
     pb_set_i32(&row, WORKERS, batch->workers);
     if (batch->worker >= 0)
         pb_set_i32(&row, WORKER, batch->worker);

@@ -77,7 +77,8 @@ void pb_torch_write_step(const struct pb_torch_step_row *step)
         return;
     pb_set_timestamp(&row, STEP_TIMESTAMP, step->begun);
     static const char *const kinds[] = {"train", "eval", "call"};
-    pb_set_i64(&row, STEP_STEP, step->step);
+    pb_set_i64(&row, STEP_STEP, pb_torch_number(step->step));
+    pb_set_i64(&row, STEP_SEEN, step->step);
     pb_set_string(&row, STEP_KIND, kinds[step->kind], strlen(kinds[step->kind]));
     if (step->before > 0)
         pb_set_f32(&row, STEP_BEFORE, (float)((double)step->before / 1e6));

@@ -592,6 +592,7 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     int counted = counts(optimizer, tid);
     if (counted) {
         end_on_gpu(py, &s.step_event, "step", s.now.begun);
+        pb_torch_number_step(py, s.now.step - !s.begun);
         if (!pb_torch_run())
             return give_none();
         int64_t step = s.now.step + s.unseen, samples = s.now.samples, took = s.begun ? now - s.now.begun : 0;
