@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/time.h"
 #include "diagnose/ended.h"
+#include "diagnose/facts_wire.h"
 #include "diagnose/headline.h"
 #include "diagnose/issued.h"
 #include "diagnose/look.h"
@@ -276,5 +277,80 @@ int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request,
         qsort(d.at, d.n, sizeof(*d.at), graver_first);
     d.seconds = (double)(pb_now_ns() - from) / 1e9;
     *ret = d;
+    return 0;
+}
+
+/* --- a job on several nodes --- */
+
+int pb_diagnose_part(const struct pb_ask *ask, const struct pb_diag_request *request, FILE *out,
+                     struct pb_err *err)
+{
+    _cleanup_(pb_diag_rules_done) struct pb_diag_rules rules = {0};
+    _cleanup_(pb_targets_done) struct pb_targets probed = {0};
+    _cleanup_(pb_diagnosis_done) struct pb_diagnosis d = {0};
+
+    int r = pb_diag_rules_read(ask, NULL, &rules, err);
+    if (r == 0 && request->since > 0 && (r = pb_diag_rules_since(&rules, request->since)) < 0)
+        pb_fail(err, r, "out of memory");
+    if (r == 0)
+        r = find_jobs(ask, request, &d, err);
+    if (r == 0 && !d.n)
+        r = pb_fail(err, -ESRCH, "the target is no process of a job that can be read here");
+    if (r == 0)
+        r = pb_diag_look(ask, &d.jobs, &(struct pb_look_options){0}, err);
+    if (r == 0 &&
+        ((r = pb_diag_follow(d.at[0].job)) < 0 || (r = pb_diag_ended_complete(ask, d.at[0].job)) < 0))
+        pb_fail(err, r, "out of memory");
+    if (r >= 0 && request->recorded && (r = pb_targets_probed(ask, &probed, err)) >= 0)
+        r = pb_diag_recorded(ask, &rules, &probed, &d.at[0], RULES_MS, err);
+    if (r >= 0)
+        pb_diag_facts_write(out, &d.at[0]);
+    return r < 0 ? r : 0;
+}
+
+/* A pid says nothing without its node. */
+static void name_nodes(struct pb_diag_answer *a)
+{
+    for (size_t i = 0; i < a->findings.n; i++) {
+        struct pb_diag_finding *f = &a->findings.at[i];
+        for (size_t k = 0; k < a->job->nprocesses && f->rank >= 0 && f->nevidence < PB_DIAG_EVIDENCE; k++) {
+            const struct pb_diag_process *p = &a->job->processes[k];
+            if (p->rank != f->rank || p->parent != PB_NOBODY)
+                continue;
+            struct pb_diag_evidence *e = &f->evidence[f->nevidence++];
+            *e = (struct pb_diag_evidence){{"node"}};
+            snprintf(e->field[1], sizeof(e->field[1]), "rank %d", p->rank);
+            snprintf(e->field[2], sizeof(e->field[2]), "%s", p->node);
+            snprintf(e->field[3], sizeof(e->field[3]), "pid %d there", (int)p->pid);
+            break;
+        }
+    }
+}
+
+int pb_diagnose_joined(const struct pb_ask *ask, const char *folder, struct pb_diag_answer *a,
+                       unsigned *ret_left_ms, struct pb_err *err)
+{
+    _cleanup_(pb_diag_rules_done) struct pb_diag_rules rules = {0};
+    struct pb_diag_rules looked = {0};
+    const struct pb_targets none = {0};
+    size_t recorded = a->findings.n;
+
+    int r = pb_diag_rules_read(ask, folder, &rules, err);
+    if (r == 0 && ((r = pb_diag_follow(a->job)) < 0 || (r = pb_diag_rules_part(&rules, false, &looked)) < 0))
+        pb_fail(err, r, "out of memory");
+    if (r == 0)
+        r = pb_diag_rules_run(ask, &looked, a->job, &none, RULES_MS, &a->findings, err);
+    free(looked.at);
+    if (r < 0)
+        return r;
+    /* What a rank recorded of its end says more than that it is gone. */
+    for (size_t i = 0; i < recorded; i++)
+        for (size_t k = recorded; k < a->findings.n && strcmp(a->findings.at[i].kind, "rank_gone") == 0; k++)
+            if (strcmp(a->findings.at[k].kind, "rank_gone") == 0)
+                a->findings.at[k].sure = PB_DIAG_REMARK;
+    name_nodes(a);
+    a->verdict = pb_diag_explain(&a->findings);
+    count_answers(a);
+    *ret_left_ms = a->verdict ? 0 : left_to_wait(a->job);
     return 0;
 }

@@ -7,6 +7,8 @@
 #include "diagnose/job_ranks.h"
 #include "diagnose/rule.h"
 
+#include <stdio.h>
+
 struct pb_ask;
 struct pb_err;
 struct pb_targets;
@@ -40,3 +42,13 @@ struct pb_diagnosis {
 int pb_diagnose(const struct pb_ask *ask, const struct pb_diag_request *request, struct pb_diagnosis *ret,
                 struct pb_err *err);
 void pb_diagnosis_done(struct pb_diagnosis *d);
+
+/* For a node of several: looks at the job that the targets belong to, judges what its ranks here have
+ * recorded, and writes that (facts_wire.h). */
+int pb_diagnose_part(const struct pb_ask *ask, const struct pb_diag_request *request, FILE *out,
+                     struct pb_err *err);
+
+/* Judges a job joined of such parts. a->job is given, a->findings has what the nodes found in recorded rows.
+ * *ret_left_ms: so long a wait must still last to prove anything; 0: none. */
+int pb_diagnose_joined(const struct pb_ask *ask, const char *rules, struct pb_diag_answer *a,
+                       unsigned *ret_left_ms, struct pb_err *err);

@@ -46,7 +46,8 @@ struct pb_diag_thread {
     bool serves;                 /* it waits for clients */
     bool cut_off;                /* its event loop waits, and nothing is left that could wake it */
     struct pb_diag_place task;   /* then: a task that it leaves waiting */
-    const struct pb_shown_thread *shown;
+    pid_t suspect; /* the thread that likely holds the lock that it waits for; 0: none, or not looked for */
+    const struct pb_shown_thread *shown; /* NULL: it was looked at on another node */
 };
 
 struct pb_diag_process {
@@ -64,6 +65,7 @@ struct pb_diag_process {
     double age;      /* seconds since it was started */
     bool young;      /* started less than some seconds ago */
     bool newborn;    /* its interpreter may still start */
+    char node[64];   /* where it runs, of a job that was looked at on several nodes; "" */
 };
 
 /* A step of a chain: thread `from` waits for thread `to`, or for a whole process that has none. */
@@ -127,6 +129,7 @@ struct pb_diag_job {
     int world;         /* ranks that it should have; 0: unknown */
     bool ranks;        /* it has ranks; else it is one process */
     bool over;         /* all its processes have ended */
+    bool joined;       /* of parts that nodes have looked at (facts_wire.h) */
     char key[256];     /* where its ranks meet; "": unknown */
     double between;    /* seconds between the looks */
     bool looked_again; /* some seconds after the first looks */
@@ -148,6 +151,9 @@ struct pb_diag_job {
 
 /* Whether the interpreter of a rank ends, or is gone already while C code still ends. */
 bool pb_diag_is_finalizing(const struct pb_diag_job *job, const struct pb_diag_process *p);
+
+/* The thread that likely holds the lock that a thread waits for; PB_NOBODY: none, or several may. */
+size_t pb_diag_suspect(const struct pb_diag_job *job, size_t thread);
 
 /* Whether a variable of one of its frames is, or names, the object at that address. */
 bool pb_diag_has_object(const struct pb_diag_thread *t, uint64_t object);

@@ -45,10 +45,11 @@ static size_t main_of(const struct pb_diag_job *job, size_t process)
     return job->processes[process].n ? job->processes[process].first : PB_NOBODY;
 }
 
-static size_t find_process(const struct pb_diag_job *job, pid_t pid)
+/* Pids are those of the node on which `of` runs. */
+static size_t find_process(const struct pb_diag_job *job, size_t of, pid_t pid)
 {
     for (size_t i = 0; pid > 0 && i < job->nprocesses; i++)
-        if (job->processes[i].pid == pid)
+        if (job->processes[i].pid == pid && strcmp(job->processes[i].node, job->processes[of].node) == 0)
             return i;
     return PB_NOBODY;
 }
@@ -139,8 +140,8 @@ static int follow_collective(struct pb_diag_job *job, size_t from)
 static int follow_holder(struct pb_diag_job *job, size_t from)
 {
     const struct pb_wait *w = &job->threads[from].wait;
-    size_t process = find_process(job, w->holder_pid);
     size_t own = job->threads[from].process;
+    size_t process = find_process(job, own, w->holder_pid);
 
     if (process == PB_NOBODY || (process == own && !w->holder_tid) || !tells(job, process))
         return 0;
@@ -150,16 +151,18 @@ static int follow_holder(struct pb_diag_job *job, size_t from)
 
 /* A lock whose holder is unknown: likely the only other thread with the lock in a variable of a frame; and
  * where no other Python thread exists, the thread waits for itself. */
-static int follow_lock(struct pb_diag_job *job, size_t from)
+size_t pb_diag_suspect(const struct pb_diag_job *job, size_t thread)
 {
-    const struct pb_diag_thread *t = &job->threads[from];
+    const struct pb_diag_thread *t = &job->threads[thread];
     const struct pb_diag_process *p = &job->processes[t->process];
     size_t found = PB_NOBODY, others = 0, suspects = 0;
 
-    if (t->wait.holder_tid || t->wait.kind != PB_WAIT_PYTHON_LOCK)
-        return follow_holder(job, from);
+    if (t->suspect)
+        return find_thread(job, t->process, t->suspect);
+    if (p->node[0] || t->wait.holder_tid || t->wait.kind != PB_WAIT_PYTHON_LOCK)
+        return PB_NOBODY;
     for (size_t i = p->first; i < p->first + p->n; i++) {
-        if (i == from || !job->threads[i].python)
+        if (i == thread || !job->threads[i].python)
             continue;
         others++;
         if (pb_diag_has_object(&job->threads[i], t->wait.object)) {
@@ -167,11 +170,17 @@ static int follow_lock(struct pb_diag_job *job, size_t from)
             suspects++;
         }
     }
-    if (others == 0)
-        found = from;
-    else if (suspects != 1)
-        return 0;
-    return add_edge(job, (struct pb_diag_edge){from, found, t->process, true});
+    return others == 0 ? thread : suspects == 1 ? found : PB_NOBODY;
+}
+
+static int follow_lock(struct pb_diag_job *job, size_t from)
+{
+    const struct pb_diag_thread *t = &job->threads[from];
+
+    if (t->wait.holder_tid || t->wait.kind != PB_WAIT_PYTHON_LOCK)
+        return follow_holder(job, from);
+    size_t found = pb_diag_suspect(job, from);
+    return found == PB_NOBODY ? 0 : add_edge(job, (struct pb_diag_edge){from, found, t->process, true});
 }
 
 /* A worker that waits for its next index is idle. */

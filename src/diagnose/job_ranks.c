@@ -413,6 +413,8 @@ static void forget_look(struct pb_diag_job *job)
         free(job->ends[i].blocked);
     free(job->ends);
     free(job->edges);
+    for (size_t i = 0; job->joined && i < job->nthreads; i++)
+        free(job->threads[i].wait.group_ranks);
     free(job->threads);
     if (job->answers)
         pb_stacks_answers_done(job->answers, job->nanswers);

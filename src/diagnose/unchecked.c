@@ -53,10 +53,16 @@ static void add(struct pb_diag_unchecked *to, const char *what, const char *why,
 
 size_t pb_diag_unchecked(const struct pb_diag_answer *a, struct pb_diag_unchecked ret[PB_DIAG_UNCHECKED])
 {
-    struct counts c = count_ranks(a->job);
+    struct counts c = {0};
     char one[80], all[80], why[96];
     size_t n = 0;
 
+    if (a->job->joined) {
+        add(&ret[n++], "ranks that are slow on one node of several", "each node judges its own recorded rows",
+            "-t cluster", "torch");
+        return n;
+    }
+    c = count_ranks(a->job);
     put_target(a->job, false, one, sizeof(one));
     put_target(a->job, true, all, sizeof(all));
     if (a->probed < c.ranks) {

@@ -7,6 +7,7 @@
 #include "cli/diagnose_every.h"
 #include "cli/diagnose_jobs.h"
 #include "cli/print/diagnosis_print.h"
+#include "cli/ranks/ranks.h"
 #include "cli/stop.h"
 #include "cli/values.h"
 #include "diagnose/diagnose.h"
@@ -157,6 +158,8 @@ static int run(const struct pb_call *call, struct pb_err *err)
 
     if (kind || pb_call_option(call, "rules"))
         return show_rules(call, request.rules, kind, err);
+    if (pb_call_option(call, "facts"))
+        return pb_diagnose_part(&call->ask, &request, stdout, err);
     bool watched = pb_call_option(call, "watch");
     if (pb_call_option(call, "every") && watched)
         return pb_fail(err, PB_USAGE, "--watch looks once and --every again and again: give one of them");
@@ -184,6 +187,7 @@ static const struct pb_option options[] = {
     {0, "since", PB_TIME(.least = 1000), "use only recorded rows that are not older, such as 10m"},
     {0, "no-inject", NULL, "look from outside only, and use no recorded rows"},
     {0, "json", NULL, "the findings and their evidence as JSON"},
+    {0, "facts", NULL, "print what is seen of the job as data: what -t cluster asks of each node"},
     {0, "explain", PB_TEXT("KIND"), "print the rules that find this kind"},
     {0, "rules", NULL, "list all rules, each with its question"},
     {0},
@@ -207,6 +211,8 @@ const struct pb_command pb_cmd_diagnose = {
                "probing -t train.py diagnose --watch 30s",
     .options = options,
     .printed = &printed,
-    .flags = PB_CMD_INCIDENT | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER | PB_CMD_LABELS | PB_CMD_JOB,
+    .flags = PB_CMD_INCIDENT | PB_CMD_MAY_TARGET | PB_CMD_DEAD | PB_CMD_TOGETHER | PB_CMD_LABELS |
+             PB_CMD_JOB | PB_CMD_CLUSTER,
     .run = run,
+    .run_over = pb_cluster_diagnose,
 };

@@ -386,6 +386,7 @@ static void put_json_ranks(struct pb_json_writer *w, const struct pb_diag_job *j
         put_count(w, "rank", job->ranks ? p->rank : 0, p->rank >= 0 || !job->ranks);
         put_count(w, "pid", p->pid, p->pid > 0);
         pb_json_put_format(w, "state", "%c", p->state);
+        put_text(w, "node", p->node);
         put_text(w, "error", p->result < 0 ? p->why : "");
         pb_json_close(w);
     }

@@ -40,6 +40,10 @@ int pb_cluster_flamegraph(const struct pb_call *call, struct pb_cluster *c, cons
 int pb_cluster_top(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                    struct pb_err *err);
 
+/* --- ranks_diagnose.c --- */
+int pb_cluster_diagnose(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
+                        struct pb_err *err);
+
 /* --- ranks_stacks.c --- */
 int pb_cluster_backtrace(const struct pb_call *call, struct pb_cluster *c, const struct pb_selection *s,
                          struct pb_err *err);

@@ -46,7 +46,8 @@ static const struct {
     const char *name;
     int (*answer)(const struct pb_answering *a, struct pb_err *err);
 } answers[] = {{"look", pb_answer_look},       {"stacks", pb_answer_stacks},   {"command", pb_answer_command},
-               {"profile", pb_answer_profile}, {"service", pb_answer_service}, {"rows", pb_answer_rows}};
+               {"profile", pb_answer_profile}, {"service", pb_answer_service}, {"rows", pb_answer_rows},
+               {"once", pb_answer_once}};
 
 /* The question that is in the environment. False: there is none. */
 static bool take_variable(char *ret, size_t size, size_t *ret_n)

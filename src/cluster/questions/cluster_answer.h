@@ -48,6 +48,8 @@ int pb_answer_profile(const struct pb_answering *a, struct pb_err *err);
 int pb_answer_rows(const struct pb_answering *a, struct pb_err *err);
 /* cluster_command.c: "command" WORDS..: a command of this program for each rank, each in a child. */
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err);
+/* The same as "once": in the first rank that is here only. */
+int pb_answer_once(const struct pb_answering *a, struct pb_err *err);
 /* cluster_service.c: "service" find|wait|start|hold|end MARK ADDRESS..: the user's service on this node, as
  * "URL TOKEN own|other", or nothing where there is none; own: it was started with this mark. wait: it is
  * about to come. start: where there is none it is started, at the node's address towards the ADDRESSes. hold:

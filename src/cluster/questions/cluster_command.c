@@ -173,6 +173,17 @@ static void put_child(const struct pb_answering *a, const struct pb_cluster_rank
     pb_answer_exit(a->out, c->late ? 124 : status);
 }
 
+/* In the first rank only: for a command that looks at all of the node. */
+int pb_answer_once(const struct pb_answering *a, struct pb_err *err)
+{
+    struct pb_node_members first = *a->members;
+    struct pb_answering of = *a;
+
+    first.n = first.n ? 1 : 0;
+    of.members = &first;
+    return pb_answer_command(&of, err);
+}
+
 int pb_answer_command(const struct pb_answering *a, struct pb_err *err)
 {
     _cleanup_(children_done) struct children all = {0};
@@ -271,11 +282,12 @@ static int by_rank(const void *a, const void *b)
     return x->rank.rank < y->rank.rank ? -1 : x->rank.rank > y->rank.rank;
 }
 
-int pb_rank_outputs_ask(const struct pb_cluster *c, const struct pb_selection *s, const char *const *words,
-                        size_t nwords, unsigned limit_ms, struct pb_rank_outputs *ret, struct pb_err *err)
+static int ask_outputs(const char *question, const struct pb_cluster *c, const struct pb_selection *s,
+                       const char *const *words, size_t nwords, unsigned limit_ms,
+                       struct pb_rank_outputs *ret, struct pb_err *err)
 {
     enum { NET_MARGIN_MS = 500 };
-    const char *line[PB_WIRE_WORDS + 1] = {"command"};
+    const char *line[PB_WIRE_WORDS + 1] = {question};
     struct pb_cluster_question q = {.selection = s,
                                     .words = line,
                                     .nwords = nwords + 1,
@@ -291,6 +303,19 @@ int pb_rank_outputs_ask(const struct pb_cluster *c, const struct pb_selection *s
     if (r == 0 && ret->n)
         qsort(ret->at, ret->n, sizeof(*ret->at), by_rank);
     return r;
+}
+
+int pb_rank_outputs_ask(const struct pb_cluster *c, const struct pb_selection *s, const char *const *words,
+                        size_t nwords, unsigned limit_ms, struct pb_rank_outputs *ret, struct pb_err *err)
+{
+    return ask_outputs("command", c, s, words, nwords, limit_ms, ret, err);
+}
+
+int pb_rank_outputs_ask_once(const struct pb_cluster *c, const struct pb_selection *s,
+                             const char *const *words, size_t nwords, unsigned limit_ms,
+                             struct pb_rank_outputs *ret, struct pb_err *err)
+{
+    return ask_outputs("once", c, s, words, nwords, limit_ms, ret, err);
 }
 
 const struct pb_rank_output *pb_rank_outputs_find(const struct pb_rank_outputs *a, int32_t rank)

@@ -1,0 +1,94 @@
+"""-t cluster diagnose: the ranks of all nodes are judged as one job, and a node that does not answer is named."""
+import json
+import os
+import signal
+from pathlib import Path
+
+import cluster_kit
+import jobs
+import pytest
+from jobs import probe
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    with cluster_kit.nodes(2, 2, tmp_path_factory.mktemp("cluster")) as job:
+        cluster_kit.attach("judged", job)
+        yield job
+
+
+def pid_of(job, rank):
+    """The pid here of a rank of the job."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in environment and job.mark.encode() in environment:
+            return int(process.name)
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def diagnose(*words):
+    return probe("-t", "cluster:judged", "diagnose", *words)
+
+
+def stopped(pid, now):
+    os.kill(pid, signal.SIGSTOP if now else signal.SIGCONT)
+    jobs.wait_until(lambda: (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T") == now)
+
+
+
+
+def test_ranks_of_all_nodes_are_one_job(job):
+    done = diagnose()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No problem found: 4 of 4 ranks answered" in done.stdout
+
+
+def test_the_culprit_is_named_with_its_node(job):
+    """Pids are those of their nodes: ranks of both nodes have the same ones."""
+    pid = pid_of(job, 2)
+    stopped(pid, True)
+    try:
+        done, answer = diagnose(), json.loads(diagnose("--json").stdout)
+    finally:
+        stopped(pid, False)
+    assert done.returncode == 10, done.stderr
+    assert done.stdout.startswith("Rank 2 is stopped by a signal")
+    assert f"rank 2      {job.addresses[1]}" in done.stdout or f"rank 2  {job.addresses[1]}" in done.stdout, done.stdout
+    (found,) = answer["jobs"]
+    ranks = {rank["rank"]: rank for rank in found["ranks"]}
+    assert {rank: one["node"] for rank, one in ranks.items()} == {rank: job.addresses[rank // 2] for rank in range(4)}
+    assert ranks[0]["pid"] == ranks[2]["pid"]
+    assert [(f["kind"], f["rank"]) for f in found["findings"] if f["root"]] == [("stopped", 2)]
+
+
+@pytest.mark.parametrize("words, why", [(["--ranks", "0"], "judged as a whole"), (["--watch", "2s"], "not for -t cluster"),
+                                        (["--rules"], "not for -t cluster")])
+def test_what_cannot_be_asked_of_a_cluster_is_refused(job, words, why):
+    done = diagnose(*words)
+    assert done.returncode == 2 and why in done.stderr
+
+
+def test_what_a_node_sends_is_data(job):
+    """The question of the nodes, as a person may ask it too."""
+    done = probe("-t", pid_of(job, 1), "diagnose", "--facts")
+    facts = json.loads(done.stdout)
+    assert facts["world"] == 4 and {process["rank"] for process in facts["processes"]} >= {0, 1, 2, 3}
+    assert {thread["own.function"] for thread in facts["threads"]} >= {"all_reduce", "load_batch"}
+
+
+def test_a_lost_rank_and_a_lost_node_are_named(tmp_path):
+    with cluster_kit.nodes(2, 2, tmp_path) as job:
+        cluster_kit.attach("judged", job)
+        job.nodes[0].process.kill()
+        job.nodes[0].process.wait()
+        done = diagnose()
+        assert done.returncode in (3, 10), done.stdout + done.stderr
+        assert f"{job.addresses[0]}: unreachable" in done.stderr
+        ranks = json.loads(diagnose("--json").stdout)["jobs"][0]["ranks"]
+        assert {rank["rank"]: rank["error"] is not None for rank in ranks} == {0: True, 1: True, 2: False, 3: False}
+        os.kill(pid_of(job, 3), signal.SIGKILL)
+        done = diagnose()
+        assert done.returncode == 10 and done.stdout.startswith("Rank 3 is gone"), done.stdout + done.stderr
