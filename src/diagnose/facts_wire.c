@@ -76,6 +76,7 @@ static const struct wire_member thread_members[] = {
     THREAD(finalizing, WIRE_BOOL),
     THREAD(in_event_loop, WIRE_BOOL),
     THREAD(cut_off, WIRE_BOOL),
+    THREAD(serves, WIRE_BOOL),
     THREAD(suspect, WIRE_INT),
     PLACE(own),
     PLACE(top),
