@@ -14,6 +14,6 @@ void pb_diag_facts_write(FILE *out, const struct pb_diag_answer *a);
 int pb_diag_facts_add(struct pb_diag_job *job, struct pb_diag_findings *findings, const char *node,
                       const char *text, size_t length, struct pb_err *err);
 
-/* A rank of which nothing is known but that it ran on that node. why: it did not answer; NULL: it is not there
- * any more. -ENOMEM. */
+/* A rank of which nothing is known but that it ran on that node. why: it did not answer; NULL: it is not
+ * there any more. -ENOMEM. */
 int pb_diag_facts_add_lost(struct pb_diag_job *job, int rank, pid_t pid, const char *node, const char *why);
