@@ -227,14 +227,14 @@ void pb_diag_facts_write(FILE *out, const struct pb_diag_answer *a)
 
 /* --- reading --- */
 
-struct part {
+struct node_part {
     struct pb_json j;
     struct pb_err *err;
     struct pb_diag_job job;
     struct pb_diag_findings findings;
 };
 
-static void part_done(struct part *p)
+static void part_done(struct node_part *p)
 {
     for (size_t i = 0; i < p->job.nthreads; i++)
         free(p->job.threads[i].wait.group_ranks);
@@ -244,12 +244,12 @@ static void part_done(struct part *p)
     pb_json_done(&p->j);
 }
 
-static int bad(const struct part *p, const char *what)
+static int bad(const struct node_part *p, const char *what)
 {
     return pb_fail(p->err, -EBADMSG, "its answer to diagnose is malformed: %s", what);
 }
 
-static int read_number(const struct part *p, uint32_t node, double *ret)
+static int read_number(const struct node_part *p, uint32_t node, double *ret)
 {
     char text[64], *end;
 
@@ -259,7 +259,7 @@ static int read_number(const struct part *p, uint32_t node, double *ret)
     return end == text || *end || !(*ret >= -1e15 && *ret <= 1e15) ? -EBADMSG : 0;
 }
 
-static int read_member(const struct part *p, const struct wire_member *m, uint32_t node, char *at)
+static int read_member(const struct node_part *p, const struct wire_member *m, uint32_t node, char *at)
 {
     bool is_text = m->kind == WIRE_CHAR || m->kind == WIRE_TEXT || m->kind == WIRE_OBJECT;
     char text[32];
@@ -299,7 +299,7 @@ static int read_member(const struct part *p, const struct wire_member *m, uint32
     return 0;
 }
 
-static int read_members(const struct part *p, const struct wire_member *m, uint32_t node, void *to)
+static int read_members(const struct node_part *p, const struct wire_member *m, uint32_t node, void *to)
 {
     if (p->j.nodes[node].kind != '{')
         return bad(p, "no object");
@@ -310,8 +310,8 @@ static int read_members(const struct part *p, const struct wire_member *m, uint3
 }
 
 /* An array of that name; the number of its elements is at most `most`. */
-static int read_list(const struct part *p, const char *name, size_t most, size_t size, uint32_t *ret_first,
-                     void **ret)
+static int read_list(const struct node_part *p, const char *name, size_t most, size_t size,
+                     uint32_t *ret_first, void **ret)
 {
     uint32_t list = pb_json_get(&p->j, 1, name);
     size_t n = 0;
@@ -327,7 +327,7 @@ static int read_list(const struct part *p, const char *name, size_t most, size_t
     return *ret ? 0 : pb_fail(p->err, -ENOMEM, "out of memory");
 }
 
-static int read_processes(struct part *p, const char *node)
+static int read_processes(struct node_part *p, const char *node)
 {
     uint32_t first;
     int r = read_list(p, "processes", PROCESSES_MAX, sizeof(*p->job.processes), &first,
@@ -344,7 +344,7 @@ static int read_processes(struct part *p, const char *node)
     return r;
 }
 
-static int read_group(struct part *p, uint32_t list, struct pb_wait *ret)
+static int read_group(struct node_part *p, uint32_t list, struct pb_wait *ret)
 {
     double rank;
 
@@ -362,7 +362,7 @@ static int read_group(struct part *p, uint32_t list, struct pb_wait *ret)
 }
 
 /* Threads come by their process. */
-static int read_threads(struct part *p)
+static int read_threads(struct node_part *p)
 {
     uint32_t first;
     int r = read_list(p, "threads", THREADS_MAX, sizeof(*p->job.threads), &first, (void **)&p->job.threads);
@@ -386,7 +386,7 @@ static int read_threads(struct part *p)
     return r;
 }
 
-static int read_evidence(struct part *p, uint32_t list, struct pb_diag_finding *f)
+static int read_evidence(struct node_part *p, uint32_t list, struct pb_diag_finding *f)
 {
     for (uint32_t k = list ? p->j.nodes[list].child : 0; k && f->nevidence < PB_DIAG_EVIDENCE;
          k = p->j.nodes[k].next) {
@@ -401,7 +401,7 @@ static int read_evidence(struct part *p, uint32_t list, struct pb_diag_finding *
     return 0;
 }
 
-static int read_findings(struct part *p)
+static int read_findings(struct node_part *p)
 {
     uint32_t first;
     int r = read_list(p, "findings", FINDINGS_MAX, sizeof(*p->findings.at), &first, (void **)&p->findings.at);
@@ -430,7 +430,7 @@ static bool has_rank(const struct pb_diag_job *job, const struct pb_diag_process
 
 /* Moves the part into the job; its indices move on. A rank of which a node has nothing left may be well on
  * another one: it is left out. */
-static int join(struct pb_diag_job *job, struct pb_diag_findings *findings, struct part *p)
+static int join(struct pb_diag_job *job, struct pb_diag_findings *findings, struct node_part *p)
 {
     size_t nprocesses = job->nprocesses, nthreads = job->nthreads, n = 0;
     _cleanup_free_ size_t *moved = calloc(p->job.nprocesses + 1, sizeof(*moved));
@@ -474,7 +474,7 @@ static int join(struct pb_diag_job *job, struct pb_diag_findings *findings, stru
 int pb_diag_facts_add(struct pb_diag_job *job, struct pb_diag_findings *findings, const char *node,
                       const char *text, size_t length, struct pb_err *err)
 {
-    _cleanup_(part_done) struct part p = {.err = err};
+    _cleanup_(part_done) struct node_part p = {.err = err};
 
     if (pb_json_parse(text, length, &p.j) < 0 || p.j.nodes[1].kind != '{')
         return bad(&p, "no JSON");
