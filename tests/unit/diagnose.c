@@ -2,6 +2,7 @@
 #include "base/cleanup.h"
 #include "diagnose/finding.h"
 #include "diagnose/rule.h"
+#include "diagnose/script_end.h"
 #include "diagnose/since.h"
 
 #include "test.h"
@@ -225,6 +226,29 @@ static void test_a_rule_sees_only_the_newest_rows(void **state)
     free(at[1].text);
 }
 
+/* A main thread whose outermost frame is a hook, below no module. */
+static struct pb_diag_thread look_at_hook(const char *held)
+{
+    struct pb_py_code hook = {.file = "<probing>/_catch.py", .name = "hold"};
+    struct pb_shown_frame frame = {.code = &hook};
+    const struct pb_shown_thread shown = {.python = true, .frames = &frame, .nframes = 1};
+    struct pb_diag_thread found = {.main = true};
+
+    snprintf(found.held, sizeof(found.held), "%s", held);
+    pb_diag_find_end(&shown, &found);
+    return found;
+}
+
+static void test_a_main_thread_below_no_module_ends(void **state)
+{
+    assert_true(look_at_hook("").finalizing);
+}
+
+static void test_a_process_that_catch_holds_does_not_end(void **state)
+{
+    assert_false(look_at_hook("catch").finalizing);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +263,8 @@ int main(void)
         cmocka_unit_test(test_a_remark_is_never_a_verdict),
         cmocka_unit_test(test_no_kind_explains_itself),
         cmocka_unit_test(test_a_rule_sees_only_the_newest_rows),
+        cmocka_unit_test(test_a_main_thread_below_no_module_ends),
+        cmocka_unit_test(test_a_process_that_catch_holds_does_not_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
