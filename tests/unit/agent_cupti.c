@@ -1,60 +1,47 @@
-/* Records of CUPTI: those of the layouts from CUDA 11.7 to 13.4, made by hand with the offsets that a
- * compiler gave for the headers of these releases, cut off at every length, and of kinds that are not read.
+/* Records of CUPTI: those of the layouts from CUDA 11.7 to 13.4, made by hand, cut off at every length, and of kinds that are not read.
  * */
 #include "agent/probes/gpu/cupti.h"
 #include "agent/probes/gpu/gpu_clock.h"
 
+#include "cupti_layout.h"
 #include "test.h"
 
 enum { SIZE = 248 }; /* of a kernel's record in 13.4; that of 11.7 has 176 */
 
-static void put(void *record, size_t at, const void *value, size_t size)
-{
-    memcpy((char *)record + at, value, size);
-}
-
-#define PUT(at, type, value)                                                                                 \
-    do {                                                                                                     \
-        type v = (type)(value);                                                                              \
-        put(record, at, &v, sizeof(v));                                                                      \
-    } while (0)
-
 static void make_kernel(void *record)
 {
+    const struct cupti_kernel kernel = {.start = 1000,
+                                        .end = 4500,
+                                        .device = 3,
+                                        .stream = 13,
+                                        .correlation = 77,
+                                        .graph = 5,
+                                        .registers = 96,
+                                        .grid = {1 << 20, 1 << 14, 2},
+                                        .block = {32, 4, 2},
+                                        .static_shared = 1024,
+                                        .dynamic_shared = 2048,
+                                        .name = "kernel"};
+
     memset(record, 0x5a, SIZE);
-    PUT(0, uint32_t, PB_CUPTI_KERNEL);
-    PUT(6, uint16_t, 96);
-    PUT(16, uint64_t, 1000);
-    PUT(24, uint64_t, 4500);
-    PUT(40, uint32_t, 3);
-    PUT(48, uint32_t, 13);
-    PUT(52, int32_t, 1 << 20);
-    PUT(56, int32_t, 1 << 14);
-    PUT(60, int32_t, 2);
-    PUT(64, int32_t, 32);
-    PUT(68, int32_t, 4);
-    PUT(72, int32_t, 2);
-    PUT(76, int32_t, 1024);
-    PUT(80, int32_t, 2048);
-    PUT(92, uint32_t, 77);
-    PUT(104, const char *, "kernel");
-    PUT(156, uint32_t, 5);
+    cupti_put_kernel(record, &kernel);
 }
 
-static void make_copy(void *record, int kind)
+static void make_copy(void *record, uint32_t kind)
 {
+    const struct cupti_transfer copy = {.kind = kind,
+                                        .copy = 2,
+                                        .from = 3,
+                                        .to = 1,
+                                        .bytes = 1ull << 33,
+                                        .start = 10,
+                                        .end = 20,
+                                        .device = 1,
+                                        .stream = 7,
+                                        .correlation = 78};
+
     memset(record, 0x5a, SIZE);
-    PUT(0, uint32_t, kind);
-    PUT(4, uint8_t, 2);
-    PUT(5, uint8_t, 3);
-    PUT(6, uint8_t, 1);
-    PUT(8, uint64_t, 1ull << 33);
-    PUT(16, uint64_t, 10);
-    PUT(24, uint64_t, 20);
-    PUT(32, uint32_t, 1);
-    PUT(40, uint32_t, 7);
-    PUT(44, uint32_t, 78);
-    PUT(72, uint32_t, 0);
+    cupti_put_transfer(record, &copy);
 }
 
 static void a_kernel_is_read(void **state)
@@ -117,7 +104,7 @@ static void a_record_that_is_cut_off_is_not_read(void **state)
 
     for (size_t k = 0; k < 3; k++) {
         make_kernel(record);
-        PUT(0, uint32_t, kinds[k].kind);
+        cupti_put_kind(record, kinds[k].kind);
         for (size_t size = 0; size <= SIZE; size++) {
             char *part = malloc(size ? size : 1);
             assert_non_null(part);
@@ -135,7 +122,7 @@ static void other_kinds_are_left(void **state)
     (void)state;
 
     for (uint32_t kind = 0; kind < 100; kind++) {
-        PUT(0, uint32_t, kind);
+        cupti_put_kind(record, kind);
         int read = kind == PB_CUPTI_KERNEL || kind == PB_CUPTI_COPY || kind == PB_CUPTI_SET;
         assert_int_equal(pb_cupti_read(record, sizeof(record), &r), read);
     }

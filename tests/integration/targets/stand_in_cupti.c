@@ -3,6 +3,8 @@
  * and as libcuda.so.1. What STAND_IN says: "version=29", "error=35" (of what switches on), "flood" (more
  * than fits), "open" (some kernels are never over), "ticks" (its clock has 2.1 a ns), "no-cuda" (not
  * initialized). */
+#include "../../unit/cupti_layout.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,17 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    COPY = 1,
-    SET = 2,
-    KERNEL = 10,
-    OTHER = 7,
-    KINDS = 64,
-    DONE = 12,
-    KERNEL_SIZE = 216,
-    COPY_SIZE = 96,
-    TICKS = 21
-};
+enum { KINDS = 64, DONE = 12, TICKS = 21 };
 
 static void (*requested)(uint8_t **buffer, size_t *size, size_t *records);
 static void (*completed)(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
@@ -80,67 +72,61 @@ static void put(const uint8_t *record, size_t length)
     if (!buffer)
         requested(&buffer, &size, &records);
     if (!buffer) {
-        dropped += *(const uint32_t *)(const void *)record != OTHER;
+        dropped += *(const uint32_t *)(const void *)record != CUPTI_OTHER;
         return;
     }
     memcpy(buffer + used, record, length);
     used += length;
 }
 
-#define SET_FIELD(at, type, value) (*(type *)(void *)(record + (at)) = (type)(value))
-
 static void make_kernel(void)
 {
-    _Alignas(8) uint8_t record[KERNEL_SIZE] = {0};
+    _Alignas(8) uint8_t record[CUPTI_KERNEL_SIZE] = {0};
     uint32_t n = kernels++;
-
     uint64_t begin = now() - tick(10000);
+    const struct cupti_kernel kernel = {
+        .start = begin,
+        .end = n % 10 == 9 && says("open") ? 0 : begin + tick(1000 * (1 + n % 3)),
+        .stream = 7,
+        .correlation = correlation++,
+        .graph = n % 3 == 2 ? 5 : 0,
+        .registers = 32,
+        .grid = {2, 3, 1},
+        .block = {128, 1, 1},
+        .dynamic_shared = 4096,
+        .name = names[n % 3],
+    };
 
     made++;
-    SET_FIELD(0, uint32_t, KERNEL);
-    SET_FIELD(6, uint16_t, 32);
-    SET_FIELD(16, uint64_t, begin);
-    SET_FIELD(24, uint64_t, n % 10 == 9 && says("open") ? 0 : begin + tick(1000 * (1 + n % 3)));
-    SET_FIELD(40, uint32_t, 0);
-    SET_FIELD(48, uint32_t, 7);
-    SET_FIELD(52, int32_t, 2);
-    SET_FIELD(56, int32_t, 3);
-    SET_FIELD(60, int32_t, 1);
-    SET_FIELD(64, int32_t, 128);
-    SET_FIELD(68, int32_t, 1);
-    SET_FIELD(72, int32_t, 1);
-    SET_FIELD(80, int32_t, 4096);
-    SET_FIELD(92, uint32_t, correlation++);
-    SET_FIELD(104, const char *, names[n % 3]);
-    SET_FIELD(156, uint32_t, n % 3 == 2 ? 5 : 0);
+    cupti_put_kernel(record, &kernel);
     put(record, sizeof(record));
 }
 
-static void make_copy(uint32_t kind)
+static void make_transfer(uint32_t kind)
 {
-    _Alignas(8) uint8_t record[COPY_SIZE] = {0};
+    _Alignas(8) uint8_t record[CUPTI_COPY_SIZE] = {0};
     uint64_t begin = now() - tick(10000);
+    struct cupti_transfer transfer = {.kind = kind,
+                                      .bytes = 1 << 20,
+                                      .start = begin,
+                                      .end = begin + tick(5000),
+                                      .stream = 7,
+                                      .correlation = correlation++};
 
     made++;
-    SET_FIELD(0, uint32_t, kind);
-    if (kind == COPY) {
-        record[4] = 1; /* host to device, from pageable memory */
-        record[5] = 1;
-        record[6] = 3;
+    if (kind == CUPTI_COPY) { /* host to device, from pageable memory */
+        transfer.copy = transfer.from = 1;
+        transfer.to = 3;
     }
-    SET_FIELD(8, uint64_t, 1 << 20);
-    SET_FIELD(16, uint64_t, begin);
-    SET_FIELD(24, uint64_t, begin + tick(5000));
-    SET_FIELD(40, uint32_t, 7);
-    SET_FIELD(44, uint32_t, correlation++);
-    put(record, kind == SET ? 88 : sizeof(record));
+    cupti_put_transfer(record, &transfer);
+    put(record, kind == CUPTI_SET ? CUPTI_SET_SIZE : CUPTI_COPY_SIZE);
 }
 
 static void make_other(void)
 {
-    _Alignas(8) uint8_t record[40] = {0};
+    _Alignas(8) uint8_t record[CUPTI_OTHER_SIZE] = {0};
 
-    SET_FIELD(0, uint32_t, OTHER);
+    cupti_put_kind(record, CUPTI_OTHER);
     put(record, sizeof(record));
 }
 
@@ -150,13 +136,13 @@ static void *work(void *unused)
 
     for (;;) {
         pthread_mutex_lock(&lock);
-        for (int i = 0; i < (flood ? 100000 : 1) && on[KERNEL]; i++)
+        for (int i = 0; i < (flood ? 100000 : 1) && on[CUPTI_KERNEL]; i++)
             make_kernel();
-        if (on[COPY])
-            make_copy(COPY);
-        if (on[SET])
-            make_copy(SET);
-        if (on[KERNEL])
+        if (on[CUPTI_COPY])
+            make_transfer(CUPTI_COPY);
+        if (on[CUPTI_SET])
+            make_transfer(CUPTI_SET);
+        if (on[CUPTI_KERNEL])
             make_other();
         pthread_mutex_unlock(&lock);
         usleep(1000);
@@ -196,7 +182,7 @@ int cuptiActivityEnable(int kind)
 {
     pthread_t thread;
 
-    if (says("error") && kind == COPY)
+    if (says("error") && kind == CUPTI_COPY)
         return says("error");
     pthread_mutex_lock(&lock);
     on[kind] = 1;
@@ -227,7 +213,10 @@ int cuptiActivityFlushAll(uint32_t flag)
 
 int cuptiActivityGetNextRecord(uint8_t *from, size_t valid, void **record)
 {
-    static const size_t sizes[KINDS] = {[KERNEL] = KERNEL_SIZE, [COPY] = COPY_SIZE, [SET] = 88, [OTHER] = 40};
+    static const size_t sizes[KINDS] = {[CUPTI_KERNEL] = CUPTI_KERNEL_SIZE,
+                                        [CUPTI_COPY] = CUPTI_COPY_SIZE,
+                                        [CUPTI_SET] = CUPTI_SET_SIZE,
+                                        [CUPTI_OTHER] = CUPTI_OTHER_SIZE};
     uint8_t *next = from;
 
     if (*record)
@@ -253,7 +242,7 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *re
  * that are read there were. */
 int stand_in_state(void)
 {
-    return on[KERNEL] | on[COPY] << 1 | on[SET] << 2 | (buffer != NULL) << 3;
+    return on[CUPTI_KERNEL] | on[CUPTI_COPY] << 1 | on[CUPTI_SET] << 2 | (buffer != NULL) << 3;
 }
 
 uint64_t stand_in_made(void)
