@@ -6,6 +6,9 @@ statement calls: our own modules come from here, all others from Python's import
 """
 import builtins
 import sys
+from _frozen_importlib import BuiltinImporter, ModuleSpec
+from _imp import create_builtin, exec_builtin
+from posix import getpid
 
 PACKAGE = "probing"
 OFTEN_PATCHED = ("_thread", "time")
@@ -23,6 +26,20 @@ _modules = {}  # name inside the package -> module
 _loading = RLock()
 _patience = [3]  # how often other threads may use up the whole switch interval
 HELD_MS, LONG_MS = 1, 4
+
+
+def leave_before_the_end():
+    """Without a GIL a thread that is refused its return to Python keeps locks of the interpreter, and its end waits for them for ever: so the end waits
+    for us from our first line on. The program does not find atexit imported by us. (With a GIL: _program.py.)"""
+    shared = _probing.shared
+    if "free-threading" not in sys.version or shared.get("atexit") == getpid() or "atexit" not in sys.builtin_module_names:
+        return
+    shared["atexit"] = getpid()
+    atexit = sys.modules.get("atexit")
+    if atexit is None:
+        atexit = create_builtin(ModuleSpec("atexit", BuiltinImporter, origin="built-in"))
+        exec_builtin(atexit)
+    atexit.register(_probing.ending)
 
 
 def load(name):
@@ -98,3 +115,4 @@ def unpatched(module):
 
 
 _builtins = dict(builtins.__dict__, __import__=_import)
+leave_before_the_end()

@@ -206,8 +206,8 @@ class Catch:
             self.set.append((holder, name, former, ours))
 
     def install(self):
-        import_threading()
         leave_before_the_end()  # a thread of ours describes what fails last
+        import_threading()
         threading = sys.modules.get("threading")
         self.put(sys, "excepthook", self.of_program, sys.excepthook is sys.__excepthook__)
         self.put(threading, "excepthook" if hasattr(threading, "excepthook") else "_format_exc", self.of_thread)

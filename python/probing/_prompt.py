@@ -121,8 +121,8 @@ class Input(_remote._Request):
         self.names = names
         names.begin(inside, None if streams else self.print)
         if not self.only_looks:
-            import_threading()
             leave_before_the_end()
+            import_threading()
             _remote.make_importable(self.source, tree)
             self.replace_streams()
             remember_lines(self)

@@ -105,8 +105,8 @@ def begin(number, source, filename, keep_value):
 
 def _prepare(request, keep_value, thread):
     if request.filename == _live.FILENAME:  # not code but the SQL of a query, for tables with rows from functions
-        import_threading()
         leave_before_the_end()
+        import_threading()
         request.parts = compile("send(request)", "<probing>/_live.py", "exec", 0, True), None, {"send": _live.send, "request": request}
         return
     tree = compile(request.source, request.filename, "exec", ONLY_AST, True)
@@ -117,8 +117,8 @@ def _prepare(request, keep_value, thread):
     request.only_looks = looks and not ("print" in main_globals() and "print" in request.source)
     request.names = Names(inside, None if streams else request.print)
     if not request.only_looks:
-        import_threading()
         leave_before_the_end()
+        import_threading()
         make_importable(request.source, tree)
         request.replace_streams()
         remember_lines(request)

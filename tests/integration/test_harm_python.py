@@ -9,9 +9,11 @@ import signal
 import subprocess
 import time
 
+import builds
 import jobs
 import pytest
-from every_python import EVERY, evaluate, has_locals, program
+from end_kit import ask_until_it_ends
+from every_python import EVERY, SOME, evaluate, has_locals, program
 from interpreters import INTERPRETERS
 from jobs import probe
 
@@ -410,12 +412,65 @@ def test_a_program_that_ends_meanwhile_ends_as_it_would(python):
                                         stderr=subprocess.DEVNULL)
                        for text in ("import time\nwhile True: time.sleep(0.001)", "while True: print(1)",
                                     "import time; time.sleep(30)")]
-            while job.alive():
-                probe(job.pid, "eval", CALL)
+            ask_until_it_ends(job, job.pid, "eval", CALL, seconds=40)
             assert job.process.wait(timeout=10) == 0 and job.output == "ready\nxxxxxxxxxx\nbye True\n", job.output
             for process in running:
                 process.kill()
                 process.wait()
+
+
+# A module that our part imports for a traceback is slow: the program ends while a callback in it waits. Then it makes
+# way for the real one. (No file stands before a frozen module.)
+IMPORTED_AT_THE_END = """
+import os, sys, time
+sys.modules.pop("traceback", None)
+sys.meta_path[:] = [finder for finder in sys.meta_path if "Frozen" not in getattr(finder, "__name__", "")]
+folder = "/tmp/probing-end-%r" % time.time()
+os.mkdir(folder)
+SLOW = '''
+import sys, time
+class Callback:
+    def __del__(self):
+        sys.of_ours = 1
+        time.sleep(0.15)
+        time.sleep(0.15)
+if not hasattr(sys, "of_ours"):
+    Callback()
+    print("whole")
+sys.path.remove(FOLDER)
+del sys.modules[__name__]
+__import__(__name__)
+'''
+with open(os.path.join(folder, "traceback.py"), "w") as f:
+    f.write(SLOW.replace("FOLDER", repr(folder)))
+sys.path.insert(0, folder)
+print("ready")
+while not hasattr(sys, "of_ours"): time.sleep(0.005)
+for root, _, names in os.walk(folder, topdown=False):
+    for name in names: os.unlink(os.path.join(root, name))
+    os.rmdir(root)
+"""
+
+
+@SOME
+def test_the_end_waits_for_an_import_of_ours_and_interrupts_none(python):
+    """A thread that is refused its return in the middle of an import has locks that the end may want. An interrupt
+    that strikes in a callback there is printed by Python, into the program's output."""
+    with program(python, IMPORTED_AT_THE_END) as job:
+        ask_until_it_ends(job, job.pid, "eval", "import os; 1 / 0")
+        assert last_words(job).split() == ["ready", "whole"]
+
+
+@pytest.mark.parametrize("python", builds.FREE_THREADED)
+def test_first_evals_at_once_load_our_part_once(python):
+    """As with a GIL one thread at a time compiles it: 3.15 deadlocks where some threads intern strings."""
+    count = ("import gc, types; sum(type(o) is types.ModuleType and o.__name__ == 'probing._streams' "
+             "for o in gc.get_objects())")
+    with program(python, jobs.TRAINING) as job:
+        running = [subprocess.Popen([str(jobs.PROGRAM), str(job.pid), "eval", CALL], stdout=subprocess.DEVNULL)
+                   for _ in range(6)]
+        assert [process.wait(timeout=60) for process in running] == [0] * 6
+        evaluate(job, count, expect="1\n")
 
 
 @EVERY
@@ -515,6 +570,7 @@ def test_an_eval_that_is_stopped_does_not_end_the_program_by_sigint(python):
     """KeyboardInterrupt that goes through exec() of a text is remembered until the program ends (3.8 and later)."""
     with program(python, "import time\nprint('ready')\nwhile 'stop' not in globals(): time.sleep(0.01)\n"
                          "print('fine')\n") as job:
+        evaluate(job, LOOK, expect="2\n")  # the agent is there, and answers
         for seconds in ("0.2", "2", "20"):  # more where a busy machine gave it no turn of the GIL in that time
             done = evaluate(job, "exec('import time\\nwhile True: time.sleep(0.001)')", "--timeout", seconds)
             if "GIL could not be had" not in done.stderr:

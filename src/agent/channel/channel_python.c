@@ -166,12 +166,14 @@ static pb_pyobject *channel_evaluate(pb_pyobject *self, pb_pyobject *args)
     uint64_t number = number_of(&py, self);
     if (pb_channel_enter_code(number, py.thread_ident()) < 0)
         return raise_interrupt(&py);
-    pb_pyobject *value = py.eval_code(a[0], a[1], a[2]);
+    int before = pb_enter_begin_code(&py);
+    pb_pyobject *value = before < 0 ? raise_interrupt(&py) : py.eval_code(a[0], a[1], a[2]);
     if (!value)
         py.err_fetch(&raised[0], &raised[1], &raised[2]);
     void *state = py.save_thread();
     int interrupted = pb_channel_leave_code(number);
     py.restore_thread(state);
+    interrupted |= pb_enter_end_code(&py, before);
     if (interrupted)
         let_interrupt_strike(&py);
     if (!value)
@@ -296,7 +298,9 @@ static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
     /* atexit runs with no Python function below it. If there is one, the program calls its exit functions
      * itself (atexit._run_exitfuncs) and goes on. */
     if (!py->eval_frame()) {
+        pb_enter_close();
         pb_channels_close("the program ends");
+        pb_job_stop_waiting();
         pb_enter_end(py);
     }
     py->incref(py->none);

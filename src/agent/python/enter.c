@@ -9,13 +9,22 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 /* More than jobs, channels and their interrupters together. */
 #define PLACES 64
 
-/* How long the end of the program waits for our code that does not react. */
-#define END_MS 100
+/* How long the end of the program waits: for a user's code that does not react, for one that still uses the CPU,
+ * and for code of our own. That may hold a lock of the interpreter (of an import, of a type), for which the end
+ * would wait for ever once the thread is refused its return; it is over as soon as it gets the CPU. */
+#define END_MS      100
+#define END_BUSY_MS 1000
+#define END_OURS_MS 3000
+
+/* How long a thread waits for its turn where there is no GIL. */
+#define TURN_MS 10000
 
 /* How long a thread of the program has to make the first thread state, under tracemalloc. */
 #define MADE_MS 250
@@ -24,9 +33,20 @@ static const struct timespec moment = {.tv_nsec = 500000}, gil_is_taken = {.tv_n
 
 enum { OPEN, CLOSED, CLOSED_WITH_INTERPRETER };
 static uint32_t door;
-static uint32_t entering;            /* threads between the check of `door` and their thread state */
-static unsigned long inside[PLACES]; /* threads that have one, as Python names them; 0: free */
-static unsigned long left[PLACES];   /* threads that were inside when this process was forked */
+static uint32_t entering;          /* threads between the check of `door` and their thread state */
+static unsigned long left[PLACES]; /* threads that were inside when this process was forked */
+
+/* What a thread runs. Code of a user may be interrupted; while that happens the thread does not leave it. */
+enum { OURS, THEIRS, STRIKING, STRUCK };
+
+/* Threads that have a thread state. */
+static struct place {
+    unsigned long ident; /* as Python names it; 1: not known yet, 0: a free place */
+    pid_t tid;
+    uint32_t code;
+} inside[PLACES];
+
+static unsigned long turn; /* the thread that has it; 0: none */
 
 int pb_enter_find(struct pb_python *ret, char *why, size_t why_size)
 {
@@ -132,7 +152,9 @@ static int take_place(unsigned *ret)
 {
     for (unsigned i = 0; i < PLACES; i++) {
         unsigned long none = 0;
-        if (__atomic_compare_exchange_n(&inside[i], &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+        if (__atomic_compare_exchange_n(&inside[i].ident, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+            inside[i].code = OURS;
+            __atomic_store_n(&inside[i].tid, (pid_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
             *ret = i;
             return 0;
         }
@@ -216,11 +238,11 @@ int pb_enter(const struct pb_python *py, struct pb_entry *ret)
     while ((r = take_gil(py, began)) == -EAGAIN)
         nanosleep(&moment, NULL);
     if (r < 0) {
-        __atomic_store_n(&inside[ret->place], 0, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&inside[ret->place].ident, 0, __ATOMIC_SEQ_CST);
         return r;
     }
-    __atomic_store_n(&inside[ret->place], py->thread_ident(), __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&door, __ATOMIC_SEQ_CST) != OPEN) { /* closed since the first check */
+    __atomic_store_n(&inside[ret->place].ident, py->thread_ident(), __ATOMIC_SEQ_CST);
+    if (pb_enter_is_closed()) { /* since the first check */
         pb_leave(py, ret);
         return -ESHUTDOWN;
     }
@@ -232,41 +254,177 @@ int pb_enter(const struct pb_python *py, struct pb_entry *ret)
 void pb_leave(const struct pb_python *py, const struct pb_entry *entry)
 {
     pb_states_leave(py);
-    __atomic_store_n(&inside[entry->place], 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&inside[entry->place].ident, 0, __ATOMIC_SEQ_CST);
 }
 
-int pb_enter_is_inside(const struct pb_python *py)
+/* The calling thread's; NULL: it has not entered. */
+static struct place *own_place(const struct pb_python *py)
 {
     const unsigned long self = py->thread_ident();
 
     for (unsigned i = 0; i < PLACES; i++)
-        if (__atomic_load_n(&inside[i], __ATOMIC_SEQ_CST) == self)
-            return 1;
-    return 0;
+        if (__atomic_load_n(&inside[i].ident, __ATOMIC_SEQ_CST) == self)
+            return &inside[i];
+    return NULL;
 }
 
-/* How many threads are entering or inside; with `interrupt` those inside get a KeyboardInterrupt. */
-static int count_inside(const struct pb_python *py, int interrupt)
+int pb_enter_is_inside(const struct pb_python *py)
 {
-    int n = (int)__atomic_load_n(&entering, __ATOMIC_SEQ_CST);
+    return own_place(py) != NULL;
+}
+
+/* --- code of a user --------------------------------------------------------------------------------- */
+
+int pb_enter_begin_code(const struct pb_python *py)
+{
+    struct place *p = own_place(py);
+
+    if (!p)
+        return OURS;
+    if (pb_enter_is_closed())
+        return -ESHUTDOWN;
+    return (int)__atomic_exchange_n(&p->code, THEIRS, __ATOMIC_SEQ_CST);
+}
+
+int pb_enter_end_code(const struct pb_python *py, int before)
+{
+    struct place *p = own_place(py);
+    uint32_t now;
+
+    if (!p || before < 0)
+        return 0;
+    for (;;) {
+        now = __atomic_load_n(&p->code, __ATOMIC_SEQ_CST);
+        uint32_t next = before == OURS ? OURS : now == STRUCK || before != THEIRS ? STRUCK : THEIRS;
+        if (now != STRIKING &&
+            __atomic_compare_exchange_n(&p->code, &now, next, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            return now == STRUCK;
+        nanosleep(&moment, NULL); /* without a GIL: the other thread only sets the exception */
+    }
+}
+
+static void strike(const struct pb_python *py, struct place *p, unsigned long ident)
+{
+    pb_pyobject *interrupt = pb_module_interrupt(py);
+    uint32_t now = __atomic_load_n(&p->code, __ATOMIC_SEQ_CST);
+
+    if ((now != THEIRS && now != STRUCK) ||
+        !__atomic_compare_exchange_n(&p->code, &now, STRIKING, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        return;
+    /* From here on the thread cannot leave, and its thread state stays. */
+    int same = __atomic_load_n(&p->ident, __ATOMIC_SEQ_CST) == ident;
+    if (same)
+        py->set_async_exc(ident, interrupt);
+    __atomic_store_n(&p->code, same ? STRUCK : now, __ATOMIC_SEQ_CST);
+}
+
+void pb_enter_interrupt(const struct pb_python *py, unsigned long ident)
+{
+    for (unsigned i = 0; i < PLACES; i++)
+        if (ident > 1 && __atomic_load_n(&inside[i].ident, __ATOMIC_SEQ_CST) == ident)
+            strike(py, &inside[i], ident);
+}
+
+/* --- one at a time ---------------------------------------------------------------------------------- */
+
+int pb_enter_take_turn(const struct pb_python *py)
+{
+    const unsigned long self = py->thread_ident();
+    const uint64_t until = pb_now_ns() + TURN_MS * PB_NS_PER_MS;
+    unsigned long none = 0;
+    void *state = NULL;
+    int taken = 0;
+
+    /* A thread of the program waits for none of ours. */
+    if (!py->free_threaded || !own_place(py) || __atomic_load_n(&turn, __ATOMIC_SEQ_CST) == self)
+        return 0;
+    while (
+        !(taken = __atomic_compare_exchange_n(&turn, &none, self, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) &&
+        pb_now_ns() < until) {
+        none = 0;
+        if (!state)
+            state = py->save_thread();
+        nanosleep(&moment, NULL);
+    }
+    if (state)
+        py->restore_thread(state);
+    return taken;
+}
+
+void pb_enter_pass_turn(int taken)
+{
+    if (taken)
+        __atomic_store_n(&turn, 0, __ATOMIC_SEQ_CST);
+}
+
+/* --- the end ---------------------------------------------------------------------------------------- */
+
+void pb_enter_close(void)
+{
+    __atomic_store_n(&door, CLOSED, __ATOMIC_SEQ_CST);
+    pb_states_forget();
+}
+
+int pb_enter_is_closed(void)
+{
+    return __atomic_load_n(&door, __ATOMIC_SEQ_CST) != OPEN;
+}
+
+/* What a thread has used of the CPU, ns. By the kernel's number: there may be no such thread any more. */
+static uint64_t cpu_of(pid_t tid)
+{
+    struct timespec used;
+    const clockid_t clock =
+        (clockid_t)((~(unsigned)tid << 3) | 6); /* its own time, as the scheduler counts */
+
+    return tid > 0 && clock_gettime(clock, &used) == 0
+               ? (uint64_t)used.tv_sec * PB_NS_PER_S + (uint64_t)used.tv_nsec
+               : 0;
+}
+
+/* Threads that are entering or inside. */
+struct crowd {
+    unsigned ours, theirs; /* by the code that they run */
+    uint64_t cpu;
+};
+
+/* With `interrupt` a user's code gets a KeyboardInterrupt, and none of ours: nothing of the program would catch
+ * it there, and Python prints one that strikes in a callback. */
+static struct crowd look_inside(const struct pb_python *py, int interrupt)
+{
+    struct crowd found = {.ours = __atomic_load_n(&entering, __ATOMIC_SEQ_CST)};
 
     for (unsigned i = 0; i < PLACES; i++) {
-        unsigned long ident = __atomic_load_n(&inside[i], __ATOMIC_SEQ_CST);
-        n += ident != 0;
+        unsigned long ident = __atomic_load_n(&inside[i].ident, __ATOMIC_SEQ_CST);
+        if (!ident)
+            continue;
         if (ident > 1 && interrupt)
-            py->set_async_exc(ident, pb_module_interrupt(py));
+            strike(py, &inside[i], ident);
+        if (__atomic_load_n(&inside[i].code, __ATOMIC_SEQ_CST) == OURS)
+            found.ours++;
+        else
+            found.theirs++;
+        found.cpu += cpu_of(__atomic_load_n(&inside[i].tid, __ATOMIC_RELAXED));
     }
-    return n;
+    return found;
 }
 
 void pb_enter_end(const struct pb_python *py)
 {
     const uint64_t began = pb_now_ns();
+    uint64_t busy = began, cpu = 0;
 
-    __atomic_store_n(&door, CLOSED, __ATOMIC_SEQ_CST);
-    pb_states_forget();
-    for (unsigned round = 0; count_inside(py, round % 16 == 0); round++) {
-        if (pb_now_ns() - began > END_MS * PB_NS_PER_MS)
+    for (unsigned round = 0;; round++) {
+        const struct crowd found = look_inside(py, round % 16 == 0);
+        const uint64_t now = pb_now_ns();
+
+        if (!found.ours && !found.theirs)
+            break;
+        if (found.cpu != cpu)
+            busy = now;
+        cpu = found.cpu;
+        if (now - began > (found.ours ? END_OURS_MS : END_BUSY_MS) * PB_NS_PER_MS ||
+            (!found.ours && now - busy > END_MS * PB_NS_PER_MS))
             break;
         void *state = py->save_thread();
         nanosleep(&moment, NULL);
@@ -278,10 +436,11 @@ void pb_enter_forget(void)
 {
     door = OPEN;
     entering = 0;
+    turn = 0;
     pb_states_forget();
     for (unsigned i = 0; i < PLACES; i++) {
-        left[i] = inside[i];
-        inside[i] = 0;
+        left[i] = inside[i].ident;
+        inside[i] = (struct place){0};
     }
 }
 

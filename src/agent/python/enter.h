@@ -3,8 +3,9 @@
  *
  * An interpreter that ends frees memory that a thread outside the GIL may be about to use: a thread that asks
  * for its first GIL crashes (PyGILState_Ensure after the interpreter's end), and so does one that waits for a
- * lock of the import system without the GIL. So the end waits for us, a moment: our Python code has
- * registered pb_enter_end() with atexit, and the interpreter's dict, which is cleared early, holds a capsule
+ * lock of the import system without the GIL. One that is refused its return to Python keeps the locks that it
+ * has, and the end waits for them for ever. So the end waits for us: our Python code has registered
+ * pb_enter_end() with atexit, and the interpreter's dict, which is cleared early, holds a capsule
  * whose destructor refuses further entries (3.8 and later; before that there is no such dict). */
 #pragma once
 
@@ -33,8 +34,26 @@ void pb_leave(const struct pb_python *py, const struct pb_entry *entry);
 /* Whether the calling thread has entered. With the GIL. */
 int pb_enter_is_inside(const struct pb_python *py);
 
-/* At Python's end, in its main thread with the GIL: from now on pb_enter fails, and threads of ours that are
- * inside are interrupted and waited for, for a moment. */
+/* Around the evaluation of a user's code, with the GIL; calls nest. begin: -ESHUTDOWN: the program ends, and the
+ * code must not run; else what end wants. end: whether an interrupt was set, which may still have to strike. */
+int pb_enter_begin_code(const struct pb_python *py);
+int pb_enter_end_code(const struct pb_python *py, int before);
+
+/* Sets a KeyboardInterrupt in that thread of ours if it runs a user's code. With the GIL. */
+void pb_enter_interrupt(const struct pb_python *py, unsigned long ident);
+
+/* Where there is no GIL: one thread of ours at a time loads our Python part and compiles, as with a GIL.
+ * CPython 3.15 deadlocks when some threads intern strings while another collects garbage. Returns what the other
+ * function wants. With a thread state, which is detached during the wait. */
+int pb_enter_take_turn(const struct pb_python *py);
+void pb_enter_pass_turn(int taken);
+
+/* At Python's end: from now on pb_enter fails, and no code of a user begins. */
+void pb_enter_close(void);
+int pb_enter_is_closed(void);
+
+/* After that, in the main thread with the GIL: interrupts the code of users in threads of ours, and waits for
+ * these threads: a moment, and longer for code of our own. */
 void pb_enter_end(const struct pb_python *py);
 
 /* In a forked child, where our threads do not exist. */

@@ -190,6 +190,15 @@ void pb_job_disown(pb_client_id client)
     }
 }
 
+void pb_job_stop_waiting(void)
+{
+    pb_job_lock();
+    for (int i = 0; i < JOBS; i++)
+        if (jobs[i])
+            pthread_cond_broadcast(&jobs[i]->room);
+    pb_job_unlock();
+}
+
 int pb_job_runs(pb_client_id client)
 {
     int runs = 0;

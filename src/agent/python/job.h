@@ -38,6 +38,9 @@ void pb_job_cancel(pb_client_id client, uint32_t request);
 /* The same for all jobs of a client that is gone, or of all clients (0), without an answer. */
 void pb_job_disown(pb_client_id client);
 
+/* At Python's end, after pb_enter_close: no job waits for its client to read. */
+void pb_job_stop_waiting(void);
+
 /* Whether code of that client runs. */
 int pb_job_runs(pb_client_id client);
 

@@ -60,8 +60,10 @@ static int deliver_output(uint64_t number, int stream, const char *text, size_t 
             if (size == 0)
                 break;
         } else {
-            pb_job_wait_for_room(job);
             listening = 0;
+            if (pb_enter_is_closed()) /* the end of the program waits for this thread, not for the client */
+                break;
+            pb_job_wait_for_room(job);
         }
     }
     if (!job || job->disowned)
@@ -240,7 +242,10 @@ pb_pyobject *pb_job_part(const struct pb_python *py)
     static pid_t made_in; /* only accessed with the GIL, or by one more thread that makes its own */
     pb_pyobject *shared = pb_module_shared(py);
     pb_pyobject *part = shared && made_in == getpid() ? py->dict_get(shared, PART) : NULL;
+    int turn = shared && !part ? pb_enter_take_turn(py) : 0;
 
+    if (turn && made_in == getpid())
+        part = py->dict_get(shared, PART); /* made meanwhile */
     if (part) {
         py->incref(part);
     } else if (shared && (part = evaluate_part(py))) {
@@ -248,6 +253,7 @@ pb_pyobject *pb_job_part(const struct pb_python *py)
             py->err_clear();
         made_in = getpid();
     }
+    pb_enter_pass_turn(turn);
     if (part)
         __atomic_store_n(&part_loaded, 1, __ATOMIC_RELAXED);
     return part;
@@ -290,7 +296,9 @@ static pb_pyobject *begin_code(struct pb_job *job)
 
     for (int i = 0; i < ARGS; i++)
         made = made && args[i];
+    int turn = pb_enter_take_turn(py);
     pb_pyobject *request = made ? call_part(job, "begin", args) : NULL;
+    pb_enter_pass_turn(turn);
     for (int i = 0; i < ARGS; i++)
         if (args[i])
             py->decref(args[i]);
@@ -338,10 +346,10 @@ static void fetch_exception(const struct pb_python *py, pb_pyobject *ret[3])
 /* Lets a pending interrupt that is no longer wanted strike where it does no harm: cancelling it
  * (PyThreadState_SetAsyncExc with NULL) would up to 3.12 leave the interpreter's mark of a pending exception
  * set for ever, which slows the whole program down, and in 3.11 keeps a traced function from starting. */
-static void let_interrupt_strike(const struct pb_job *job)
+static void let_interrupt_strike(const struct pb_job *job, int interrupted)
 {
     pb_job_lock();
-    int interrupted = job->interrupted_ns != 0;
+    interrupted |= job->interrupted_ns != 0;
     pb_job_unlock();
     if (!interrupted)
         return;
@@ -366,11 +374,15 @@ static int run_request(struct pb_job *job, pb_pyobject *request)
     pb_pyobject *raised[3];
 
     set_state(job, PB_JOB_RUNNING);
-    if (is_wanted(job)) /* an interrupter that came before RUNNING has left it to this thread */
+    int before = pb_enter_begin_code(py);
+    if (before >= 0 && is_wanted(job)) /* an interrupter that came earlier has left it to this thread */
         evaluate_code(job, request);
+    else if (before < 0)
+        py->err_set_object(pb_module_interrupt(py), py->none);
     fetch_exception(py, raised);
+    int interrupted = pb_enter_end_code(py, before);
     set_state(job, PB_JOB_ENDING);
-    let_interrupt_strike(job);
+    let_interrupt_strike(job, interrupted);
 
     pb_pyobject *args[ARGS] = {request};
     for (int i = 0; i < 3; i++)
@@ -394,6 +406,8 @@ static enum pb_job_state run_code(struct pb_job *job, int *status)
     if (*status < 0)
         pb_module_take_error(&job->py, "the part of probing that runs Python code failed", job->why,
                              sizeof(job->why));
+    if (*status < 0 && pb_enter_is_closed())
+        snprintf(job->why, sizeof(job->why), "its Python is shutting down");
     if (request)
         job->py.decref(request);
     if (job->part)
@@ -492,9 +506,8 @@ void *pb_job_interrupter(void *argument)
     running = job && job->state == PB_JOB_RUNNING;
     unsigned long ident = running ? job->ident : 0;
     pb_job_unlock();
-    /* Still valid without the lock: the state changes only with the GIL, which we hold. */
     if (running)
-        py.set_async_exc(ident, pb_module_interrupt(&py));
+        pb_enter_interrupt(&py, ident);
     pb_leave(&py, &entry);
     return NULL;
 }

@@ -51,6 +51,13 @@ static void *run(void *argument)
     return NULL;
 }
 
+/* The end of the program waits for this thread: it must not begin an import, say. */
+static pb_pyobject *refuse(const struct pb_python *py)
+{
+    py->err_set_object(pb_module_interrupt(py), py->none);
+    return NULL;
+}
+
 /* own_files(function): returns its result or raises its exception. In a thread that is not one of ours the
  * function is called directly, since that thread may be in an import for which the other thread would wait;
  * also where the kernel refuses a table of our own. */
@@ -59,14 +66,18 @@ static pb_pyobject *call_with_own_files(pb_pyobject *self, pb_pyobject *function
     struct deferred_call e = {.py = pb_python_here(), .function = function};
     (void)self;
 
-    if (!pb_enter_is_inside(e.py) || pb_spawn(run, not_started, &e) < 0)
+    if (!pb_enter_is_inside(e.py))
+        return e.py->call(function, (void *)NULL);
+    if (pb_enter_is_closed())
+        return refuse(e.py);
+    if (pb_spawn(run, not_started, &e) < 0)
         return e.py->call(function, (void *)NULL);
     void *state = e.py->save_thread();
     while (__atomic_load_n(&e.state, __ATOMIC_SEQ_CST) == WAITED_FOR)
         pb_futex_wait(&e.state, WAITED_FOR);
     e.py->restore_thread(state);
     if (e.state == NOT_CALLED)
-        return e.py->call(function, (void *)NULL);
+        return pb_enter_is_closed() ? refuse(e.py) : e.py->call(function, (void *)NULL);
     if (!e.result)
         e.py->err_restore(e.raised[0], e.raised[1], e.raised[2]);
     return e.result;
