@@ -1,5 +1,5 @@
-/* Records of CUPTI: those of the layouts from CUDA 11.7 to 13.4, made by hand, cut off at every length, and of
- * kinds that are not read. */
+/* Records of CUPTI: those of the layouts from CUDA 11.7 to 13.4, made by hand, cut off at every length, and
+ * of kinds that are not read. */
 #include "agent/probes/gpu/cupti.h"
 #include "agent/probes/gpu/gpu_clock.h"
 

@@ -1,6 +1,7 @@
 /* cupti_layout: where CUPTI writes the fields of its records, for the tests that make records: by hand
- * (agent_cupti.c), and in a stand-in for the library (../integration/targets/stand_in_cupti.c). The offsets are
- * those that a compiler gave for the headers of CUDA 11.7 to 13.4, and not taken from the code that reads them. */
+ * (agent_cupti.c), and in a stand-in for the library (../integration/targets/stand_in_cupti.c). The offsets
+ * are those that a compiler gave for the headers of CUDA 11.7 to 13.4, and not taken from the code that reads
+ * them. */
 #pragma once
 
 #include <stdint.h>

@@ -16,9 +16,10 @@
 /* More than jobs, channels and their interrupters together. */
 #define PLACES 64
 
-/* How long the end of the program waits: for a user's code that does not react, for one that still uses the CPU,
- * and for code of our own. That may hold a lock of the interpreter (of an import, of a type), for which the end
- * would wait for ever once the thread is refused its return; it is over as soon as it gets the CPU. */
+/* How long the end of the program waits: for a user's code that does not react, for one that still uses the
+ * CPU, and for code of our own. That may hold a lock of the interpreter (of an import, of a type), for which
+ * the end would wait for ever once the thread is refused its return; it is over as soon as it gets the
+ * CPU. */
 #define END_MS      100
 #define END_BUSY_MS 1000
 #define END_OURS_MS 3000
@@ -40,7 +41,7 @@ static unsigned long left[PLACES]; /* threads that were inside when this process
 enum { OURS, THEIRS, STRIKING, STRUCK };
 
 /* Threads that have a thread state. */
-static struct place {
+static struct inside_place {
     unsigned long ident; /* as Python names it; 1: not known yet, 0: a free place */
     pid_t tid;
     uint32_t code;
@@ -258,7 +259,7 @@ void pb_leave(const struct pb_python *py, const struct pb_entry *entry)
 }
 
 /* The calling thread's; NULL: it has not entered. */
-static struct place *own_place(const struct pb_python *py)
+static struct inside_place *own_place(const struct pb_python *py)
 {
     const unsigned long self = py->thread_ident();
 
@@ -277,7 +278,7 @@ int pb_enter_is_inside(const struct pb_python *py)
 
 int pb_enter_begin_code(const struct pb_python *py)
 {
-    struct place *p = own_place(py);
+    struct inside_place *p = own_place(py);
 
     if (!p)
         return OURS;
@@ -288,7 +289,7 @@ int pb_enter_begin_code(const struct pb_python *py)
 
 int pb_enter_end_code(const struct pb_python *py, int before)
 {
-    struct place *p = own_place(py);
+    struct inside_place *p = own_place(py);
     uint32_t now;
 
     if (!p || before < 0)
@@ -303,7 +304,7 @@ int pb_enter_end_code(const struct pb_python *py, int before)
     }
 }
 
-static void strike(const struct pb_python *py, struct place *p, unsigned long ident)
+static void strike(const struct pb_python *py, struct inside_place *p, unsigned long ident)
 {
     pb_pyobject *interrupt = pb_module_interrupt(py);
     uint32_t now = __atomic_load_n(&p->code, __ATOMIC_SEQ_CST);
@@ -388,8 +389,8 @@ struct crowd {
     uint64_t cpu;
 };
 
-/* With `interrupt` a user's code gets a KeyboardInterrupt, and none of ours: nothing of the program would catch
- * it there, and Python prints one that strikes in a callback. */
+/* With `interrupt` a user's code gets a KeyboardInterrupt, and none of ours: nothing would catch it there, and
+ * Python prints one that strikes in a callback. */
 static struct crowd look_inside(const struct pb_python *py, int interrupt)
 {
     struct crowd found = {.ours = __atomic_load_n(&entering, __ATOMIC_SEQ_CST)};
@@ -440,7 +441,7 @@ void pb_enter_forget(void)
     pb_states_forget();
     for (unsigned i = 0; i < PLACES; i++) {
         left[i] = inside[i].ident;
-        inside[i] = (struct place){0};
+        inside[i] = (struct inside_place){0};
     }
 }
 

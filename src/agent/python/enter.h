@@ -34,8 +34,9 @@ void pb_leave(const struct pb_python *py, const struct pb_entry *entry);
 /* Whether the calling thread has entered. With the GIL. */
 int pb_enter_is_inside(const struct pb_python *py);
 
-/* Around the evaluation of a user's code, with the GIL; calls nest. begin: -ESHUTDOWN: the program ends, and the
- * code must not run; else what end wants. end: whether an interrupt was set, which may still have to strike. */
+/* Around the evaluation of a user's code, with the GIL; calls nest. begin: -ESHUTDOWN: the program ends, and
+ * the code must not run; else what end wants. end: whether an interrupt was set, which may still have to
+ * strike. */
 int pb_enter_begin_code(const struct pb_python *py);
 int pb_enter_end_code(const struct pb_python *py, int before);
 
@@ -43,8 +44,8 @@ int pb_enter_end_code(const struct pb_python *py, int before);
 void pb_enter_interrupt(const struct pb_python *py, unsigned long ident);
 
 /* Where there is no GIL: one thread of ours at a time loads our Python part and compiles, as with a GIL.
- * CPython 3.15 deadlocks when some threads intern strings while another collects garbage. Returns what the other
- * function wants. With a thread state, which is detached during the wait. */
+ * CPython 3.15 deadlocks when some threads intern strings while another collects garbage. Returns what the
+ * other function wants. With a thread state, which is detached during the wait. */
 int pb_enter_take_turn(const struct pb_python *py);
 void pb_enter_pass_turn(int taken);
 
