@@ -389,8 +389,8 @@ struct crowd {
     uint64_t cpu;
 };
 
-/* With `interrupt` a user's code gets a KeyboardInterrupt, and none of ours: nothing would catch it there, and
- * Python prints one that strikes in a callback. */
+/* With `interrupt` a user's code gets a KeyboardInterrupt, and none of ours: nothing would catch it there,
+ * and Python prints one that strikes in a callback. */
 static struct crowd look_inside(const struct pb_python *py, int interrupt)
 {
     struct crowd found = {.ours = __atomic_load_n(&entering, __ATOMIC_SEQ_CST)};
