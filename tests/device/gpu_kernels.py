@@ -1,4 +1,5 @@
-"""gpu profile against torch.profiler: the same kernels, its cost in blocks, losses bit for bit, and no harm."""
+"""gpu profile against torch.profiler: the same kernels, its cost in blocks, losses bit for bit, and no harm. With
+TORCH_PROBE=1 cost and harm alone, while the torch probe records."""
 import collections
 import json
 import os
@@ -269,31 +270,67 @@ def attempt(what, *words):
     print(f"     {what.__name__}: at {time.time() - began:.0f} s", flush=True)
 
 
-def main():
-    job = Job()
+def paces(job, seconds):
+    return {kind: statistics.median(took for _, took in job.ask("pace", kind, seconds)) for kind in ("big", "small")}
+
+
+def compare_paces(what, before, after):
+    check(what, after["big"] < before["big"] * 1.02 and after["small"] < before["small"] * 1.05,
+          {kind: f"{before[kind] * 1e3:.3f} -> {after[kind] * 1e3:.3f} ms" for kind in before})
+
+
+def clean():
+    """The cost in a job that never used torch.profiler, and what stays of it."""
+    job, seconds = Job(), 1 if QUICK else 3
     job.answer()
     print(f"     ready at {time.time() - began:.0f} s", flush=True)
-    seconds = 1 if QUICK else 3
-    bare = {kind: statistics.median(took for _, took in job.ask("pace", kind, seconds)) for kind in ("big", "small")}
+    paces(job, seconds)  # it gets slower by itself at first
+    bare = paces(job, seconds)
+    compare_paces("steps with nothing, twice", bare, paces(job, seconds))
+    probing("-t", job.pid, "inject")
+    if os.environ.get("TORCH_PROBE"):
+        probing("-t", job.pid, "config", "probing.torch.profiling=on")
+    compare_paces("steps with the agent in it", bare, paces(job, seconds))
+    begin(job, 50)
+    wait_off(job)
+    compare_paces("steps after one recording", bare, paces(job, seconds))
+    attempt(cost, job, "big", 0.6 if QUICK else 0.8, 2 if QUICK else 10)
+    attempt(cost, job, "small", 0.6 if QUICK else 0.6, 2 if QUICK else 14)
+    attempt(killed, job)
+    compare_paces("steps after all recordings", bare, paces(job, seconds))
+    if os.environ.get("TORCH_PROBE"):
+        attempt(harm, job)
+        print(rows(job.pid, "SELECT count(*) AS marks, count(DISTINCT recording) AS recordings FROM gpu.marks"))
+    job.process.stdin.close()
+    check("the job ends well", job.process.wait(30) == 0, job.process.returncode)
+
+
+def with_profiler():
+    """Beside and after torch.profiler, and harm."""
+    job, seconds = Job(), 1 if QUICK else 3
+    job.answer()
+    bare = paces(job, seconds)
+    job.ask("profiled", 2)
+    compare_paces("steps after torch.profiler alone", bare, paces(job, seconds))
     probing("-t", job.pid, "inject")
     injected = job.ask("state")
     attempt(correctness, job)
-    attempt(cost, job, "big", 0.6 if QUICK else 1.4, 2 if QUICK else 7)
-    attempt(cost, job, "small", 0.6 if QUICK else 1, 2 if QUICK else 7)
-    attempt(killed, job)
     attempt(harm, job)
     wait_off(job)
-    again = {kind: statistics.median(took for _, took in job.ask("pace", kind, seconds)) for kind in ("big", "small")}
-    check("steps after all that, against those before anything",
-          again["big"] < bare["big"] * 1.02 and again["small"] < bare["small"] * 1.1,
-          {kind: f"{bare[kind] * 1e3:.3f} -> {again[kind] * 1e3:.3f} ms" for kind in bare})
+    compare_paces("steps after all that, against those before anything", bare, paces(job, seconds))
     left = job.ask("state")
     more = collections.Counter(left["threads"]) - collections.Counter(injected["threads"])
     print("     threads that CUPTI keeps:", dict(more), "mappings", injected["maps"], "->", left["maps"])
     print("     stderr of the job:", job.said()[-1500:])
     job.process.stdin.close()
     check("the job ends well", job.process.wait(30) == 0, job.process.returncode)
-    if time.time() - began < 150:
+
+
+def main():
+    attempt(clean)
+    if not os.environ.get("TORCH_PROBE"):
+        attempt(with_profiler)
+    if not os.environ.get("TORCH_PROBE") and time.time() - began < 180:
         attempt(ends, [Job() for _ in range(5)])
     return verdict()
 

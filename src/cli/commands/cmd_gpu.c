@@ -264,7 +264,7 @@ const struct pb_command pb_cmd_gpu = {
         "computed), copied and was idle,\nthe kernels that take most time, and copies. The rows are "
         "gpu.kernels "
         "and gpu.copies. A recording ends by itself, also\nwhen this program is killed. CUPTI is not touched "
-        "before the first; after it, it stays initialized, and launches of kernels\nmay cost some more. Only "
+        "before the first; after it, it stays initialized.\nOnly "
         "one "
         "profiler can use CUPTI: where torch.profiler or Nsight does, it is refused.",
     .example = "probing -t 4711 gpu profile\nprobing -t train.py --all gpu profile --seconds 500ms\n"
