@@ -88,6 +88,9 @@ static void read_words(const struct pb_runs *runs, size_t i, struct pb_diag_ende
     /* A file of a run that another user owns is that user's word on which file we, perhaps root, open. */
     if (path[0] && runs->at[i].uid == geteuid())
         pb_last_words_read(path, strtoull(inode, NULL, 10), is_shared(runs, i, inode), e);
+    pb_run_get(&runs->at[i], "error_file", path, sizeof(path));
+    if (path[0] && runs->at[i].uid == geteuid())
+        pb_last_words_of_torchrun(path, e);
 }
 
 /* In a child: files of runs may be on a mount that hangs. The answer is an array, its length the result. */

@@ -244,10 +244,30 @@ static int follow_children(struct pb_diag_job *job, size_t from)
     return r;
 }
 
+/* A result of another process: from a child that is stopped, or that a signal has ended, none will come. */
+static int follow_lost_children(struct pb_diag_job *job, size_t from)
+{
+    const char *inside = job->threads[from].inside.file;
+    size_t edges = job->nedges;
+    int r = 0;
+
+    if (!strstr(inside, "concurrent/futures/") && !strstr(inside, "multiprocessing/"))
+        return 0;
+    for (size_t i = 0; r == 0 && i < job->nprocesses; i++) {
+        const struct pb_diag_process *p = &job->processes[i];
+        bool lost = p->state == 'T' || p->state == 't' || (p->state == 'Z' && p->signal);
+        if (p->parent == job->threads[from].process && lost && job->nedges - edges < 16)
+            r = to_process(job, from, i, true);
+    }
+    return r;
+}
+
 static int find_edges(struct pb_diag_job *job, size_t from)
 {
     const struct pb_diag_thread *t = &job->threads[from];
     char state = job->processes[t->process].state;
+    size_t edges = job->nedges;
+    int r;
 
     if (t->held[0] || state == 'T' || state == 't' || t->state == 'T' || t->state == 't')
         return 0;
@@ -263,12 +283,15 @@ static int find_edges(struct pb_diag_job *job, size_t from)
     case PB_WAIT_GIL:
     case PB_WAIT_MUTEX:
     case PB_WAIT_FILE_LOCK:
+        return follow_holder(job, from);
     case PB_WAIT_PIPE:
     case PB_WAIT_SOCKET:
-        return follow_holder(job, from);
+        r = follow_lost_children(job, from);
+        return r < 0 || job->nedges > edges ? r : follow_holder(job, from);
     case PB_WAIT_FUTEX:
     case PB_WAIT_POLL:
-        return follow_work(job, from);
+        r = follow_lost_children(job, from);
+        return r < 0 || job->nedges > edges ? r : follow_work(job, from);
     default:
         return 0;
     }

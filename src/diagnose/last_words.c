@@ -4,6 +4,7 @@
 
 #include "ask/stacks.h"
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "remote/openin.h"
 
@@ -187,6 +188,46 @@ void pb_last_words_read(const char *path, uint64_t inode, bool shared, struct pb
             take_line(&r, rest);
     }
     if (!shared)
+        ret->wrote = wrote;
+}
+
+/* {"message": {"message": "ValueError: ..", "extraInfo": {"py_callstack": "Traceback ..", ..}}}; of C++ the
+ * outer message is a text. */
+static void take_error_file(const struct pb_json *json, struct words_reader *r)
+{
+    uint32_t outer = pb_json_get(json, 1, "message"), inner = pb_json_get(json, outer, "message");
+    uint32_t stack = pb_json_get(json, pb_json_get(json, outer, "extraInfo"), "py_callstack");
+    char *text = calloc(1, TAIL + 1);
+
+    if (text && stack && pb_json_text(json, stack, text, TAIL) > 0) {
+        for (char *line = text, *end; *line; line = end) {
+            end = line + strcspn(line, "\n");
+            if (*end)
+                *end++ = '\0';
+            pb_text_clean(line);
+            take_line(r, line);
+        }
+    }
+    if (text && !r->ret->error[0] && pb_json_text(json, inner ? inner : outer, text, TAIL) > 0) {
+        text[strcspn(text, "\n")] = '\0';
+        pb_text_clean(text);
+        put_error(r, text);
+    }
+    free(text);
+}
+
+void pb_last_words_of_torchrun(const char *path, struct pb_diag_ended *ret)
+{
+    struct words_reader r = {.ret = ret};
+    struct pb_json json;
+    double wrote = 0;
+    _cleanup_free_ char *text = !ret->error[0] && path[0] == '/' ? read_tail(0, path, 0, &wrote) : NULL;
+
+    if (!text || pb_json_parse(text, strlen(text), &json) < 0)
+        return;
+    take_error_file(&json, &r);
+    pb_json_done(&json);
+    if (ret->error[0])
         ret->wrote = wrote;
 }
 

@@ -8,3 +8,7 @@
  * may be read. May wait for a file system: in a child. */
 void pb_last_words_read(const char *path, uint64_t inode, bool shared, struct pb_diag_ended *ret);
 void pb_last_words_of_kernel(struct pb_diag_ended *ended, size_t n);
+
+/* The same from the file in which a child of torchrun leaves its exception, if it has and nothing else is
+ * known. */
+void pb_last_words_of_torchrun(const char *path, struct pb_diag_ended *ret);

@@ -220,6 +220,9 @@ static void find_places(const struct pb_shown_thread *t, struct pb_diag_thread *
             if (ends_with(code->file, telling[k])) {
                 best = k;
                 put_place(&t->frames[i], &ret->inside);
+                /* Without its class, as before Python 3.11. */
+                snprintf(ret->inside.function, sizeof(ret->inside.function), "%s", code->name);
+                pb_text_clean(ret->inside.function);
             }
     }
     if (!ret->own.line)

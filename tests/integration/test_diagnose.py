@@ -163,6 +163,14 @@ HANGS = {
         steps(save)"""),
     "barrier": ("mismatch", "operation", """
         steps(lambda: dist.barrier())  # here"""),
+    "thread_join": ("blocked_call", "sleep", """
+        def wait():
+            time.sleep(1000)  # here
+        def save():
+            thread = threading.Thread(target=wait)
+            thread.start()
+            thread.join()
+        steps(save)"""),
     "skipped_async": ("blocked_call", "sleep", """
         def save():
             time.sleep(1000)  # here
@@ -219,6 +227,24 @@ def test_nothing_is_found_where_nothing_is_wrong(warm, tmp_path, code):
         for _ in range(3):
             answer, status = diagnosis(pids[0])
             assert status == 0, answer
+
+
+def test_a_pool_whose_worker_is_stopped_is_named(warm, tmp_path):
+    code = f"""
+        import concurrent.futures
+        def save():
+            pool = concurrent.futures.ProcessPoolExecutor(1)
+            worker = pool.submit(os.getpid).result()
+            open("{tmp_path}/worker", "w").write(str(worker))
+            os.kill(worker, signal.SIGSTOP)
+            pool.submit(os.getpid).result()
+        steps(save)"""
+    with job(warm, tmp_path, code) as (pids, _):
+        try:
+            found = root(pids[0])
+        finally:
+            os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
+    assert (found["kind"], found["rank"]) == ("worker_stopped", 2), found
 
 
 # Rank 0 is idle or has a child work for it, and the others wait for longer than a wait needs to count.

@@ -102,6 +102,43 @@ def test_an_exception_is_the_root_and_its_peers_are_not(ranks):
     assert "invalid literal" in found[0]["says"], found
 
 
+RECORDED = textwrap.dedent("""
+    import sys
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    def parse(text):
+        return int(text)  # fails
+
+    @record
+    def main():
+        print("ready", flush=True)
+        sys.stdin.read()
+        parse("no number")
+
+    main()
+""")
+
+
+def test_the_exception_that_a_child_of_torchrun_leaves_is_read(tmp_path):
+    """Its errors go to a terminal or a pipe; the file that torchrun names for it is there."""
+    pytest.importorskip("torch")
+    script = tmp_path / "train.py"
+    script.write_text(RECORDED)
+    environment = {**os.environ, "TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json"), "RANK": "0",
+                   "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{os.getpid()}{next(number)}"}
+    rank = subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, env=environment)
+    with rank:
+        assert rank.stdout.readline() == b"ready\n"
+        assert jobs.probe("-t", rank.pid, "inject").returncode == 0
+        rank.stdin.close()
+    done = jobs.probe("-t", rank.pid, "diagnose", "--json", timeout=120)
+    found = [f for job in json.loads(done.stdout)["jobs"] for f in job["findings"] if f["root"]]
+    told = [(f["kind"], f["cause"], f["place"]["function"]) for f in found]
+    assert told == [("rank_gone", "exception", "parse")], found
+    assert "invalid literal" in found[0]["says"], found
+
+
 def test_a_status_is_kept_without_a_log(ranks):
     job = ranks(["stay", "stay", "exit"], kept_log=False)
     job.end(first=[2])

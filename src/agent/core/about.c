@@ -130,18 +130,21 @@ static void put_command(struct about_text *t, const char *redact)
     put_line(t, "command", command);
 }
 
-/* Where its ranks meet: what tells jobs apart that have no number. */
+/* Where its ranks meet: what tells jobs apart that have no number. And where torchrun's children leave the
+ * exception that ends them. */
 static void put_rendezvous(struct about_text *t, const char *block, size_t size)
 {
-    static const char *const names[] = {"MASTER_ADDR=", "MASTER_PORT="};
-    const char *value[2] = {"", ""};
+    static const char *const names[] = {"MASTER_ADDR=", "MASTER_PORT=", "TORCHELASTIC_ERROR_FILE="};
+    const char *value[3] = {"", "", ""};
 
     for (size_t at = 0; at < size; at += strnlen(block + at, size - at) + 1)
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 3; i++)
             if (!value[i][0] && strncmp(block + at, names[i], strlen(names[i])) == 0)
                 value[i] = block + at + strlen(names[i]);
     if (value[1][0])
         putf(t, "rendezvous", "%.200s:%.20s", value[0], value[1]);
+    if (value[2][0] == '/')
+        put_line(t, "error_file", value[2]);
 }
 
 /* The file that its errors go to, if that is one: what an ended process has printed last. */

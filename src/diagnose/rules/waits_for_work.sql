@@ -7,15 +7,20 @@
 -- why: Likely: nothing moved, and no thread of it that could end the wait was found at work.
 -- next: find out who should have ended this wait: a thread or process that died, or an error that was swallowed.
 SELECT CASE WHEN inside_file LIKE '%concurrent/futures%' OR function IS NULL THEN 'future_unset'
-            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'blocked_call' ELSE 'queue_empty' END AS kind,
+            WHEN inside_function IN ('join', '_wait_for_tstate_lock') AND inside_file NOT LIKE '%queue.py' THEN 'blocked_call'
+            ELSE 'queue_empty' END AS kind,
        CASE WHEN inside_file LIKE '%concurrent/futures%' THEN 'future'
+            WHEN inside_file LIKE '%multiprocessing/synchronize.py' AND inside_function IN ('__enter__', 'acquire') THEN 'mp_lock'
             WHEN inside_file LIKE '%multiprocessing/%' THEN 'mp_queue'
-            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'thread'
             WHEN inside_file LIKE '%queue.py' THEN 'queue'
+            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'thread'
             WHEN wait = 'python lock' THEN 'lock' ELSE 'condition' END AS cause,
        CASE WHEN inside_file LIKE '%concurrent/futures%' THEN 'a future that nobody has set'
-            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'a thread that does not end'
+            WHEN inside_file LIKE '%multiprocessing/synchronize.py' AND inside_function IN ('__enter__', 'acquire')
+            THEN 'a lock of multiprocessing that no process releases'
+            WHEN inside_function = 'join' AND inside_file LIKE '%queue.py' THEN 'a queue that nobody works off'
             WHEN inside_file LIKE '%queue.py' OR inside_file LIKE '%multiprocessing/%' THEN 'a queue that nobody fills'
+            WHEN inside_function IN ('join', '_wait_for_tstate_lock') THEN 'a thread that does not end'
             ELSE 'an event, a condition or a semaphore that nobody sets' END AS what,
        round(waiting)::INTEGER AS waited, waiting AS since, blocked AS explains, blocked_ranks AS ranks, *
 FROM ends
