@@ -1,5 +1,5 @@
 """Calls return at once, and the ranks look again and again whether theirs has ended: one rank has not issued it."""
-TRUTH = {"kind": ["blocked_call", "not_joined"], "cause": ["sleep", None], "function": ["fetch_shard"],
+TRUTH = {"kind": "blocked_call", "cause": ["sleep", None], "function": ["fetch_shard"],
          "not": ["deadlock", "loop", "mismatch"]}
 NAMES = {"fetch_shard": ["fetch_shard", "warm_up", "lay_out"]}
 import time
