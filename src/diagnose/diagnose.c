@@ -67,8 +67,9 @@ static unsigned left_to_wait(const struct pb_diag_job *job)
         const struct pb_diag_thread *own = e->thread == PB_NOBODY ? NULL : &job->threads[e->thread];
         bool in_loop =
             e->kind == PB_END_BLOCKED && own && (own->in_event_loop || own->cut_off) && !own->moved;
-        if ((e->kind != PB_END_RUNS && e->kind != PB_END_BLOCKED && e->kind != PB_END_TOGETHER) || e->moved ||
-            (!e->nblocked && !in_loop))
+        bool takes_time = e->kind == PB_END_RUNS || e->kind == PB_END_BLOCKED || e->kind == PB_END_TOGETHER ||
+                          e->kind == PB_END_GIL;
+        if (!takes_time || e->moved || (!e->nblocked && !in_loop))
             continue;
         double least = in_loop ? own->still * 1e3 : PATIENCE_MS;
         for (size_t k = 0; k < e->nblocked; k++)
