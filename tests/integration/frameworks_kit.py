@@ -178,6 +178,33 @@ model.fit(x, x[:, :1], batch_size=16, epochs=5, verbose=0, validation_data=(x[:7
 over(steps=count.steps, batches=count.steps, evaluated=count.evaluated, samples=16, eval_samples=24, epochs=5, unseen_steps=16)
 """
 
+DEEPSPEED = HEAD + """
+os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")
+import deepspeed, deepspeed.comm.torch, torch.distributed
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # it compiles C++
+torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1] + ".store", rank=0, world_size=1)
+net = Net()
+engine, optimizer, _, _ = deepspeed.initialize(model=net, model_parameters=net.parameters(), dist_init_required=False, config={
+    "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 2,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.01}, "torch_adam": True}})
+begin()
+batches, losses, evaluated = 0, [], 0
+for epoch in range(4):
+    for batch in DataLoader(Points(12 * 16), batch_size=16):
+        loss = engine(batch).square().mean()
+        engine.backward(loss)
+        if engine.is_gradient_accumulation_boundary():
+            losses.append(loss.item())
+        engine.step(); batches += 1
+    engine.eval()
+    with torch.no_grad():
+        for batch in DataLoader(Points(3 * 24), batch_size=24):
+            engine(batch); evaluated += 1
+    engine.train()
+over(steps=engine.global_steps, batches=batches, evaluated=evaluated, samples=32, eval_samples=24, lr=0.01, epochs=4, losses=losses,
+     unseen_steps=1, numbers=True)
+"""
+
 SERVER = HEAD + """
 import threading, urllib.request
 import uvicorn
@@ -203,9 +230,10 @@ over(requests=200)
 """
 
 TRAININGS = {"lightning": LIGHTNING, "fabric": FABRIC, "transformers": TRANSFORMERS, "accelerate": ACCELERATE,
-             "peft": PEFT, "keras": KERAS}
+             "peft": PEFT, "keras": KERAS, "deepspeed": DEEPSPEED}
 PACKAGES = {"fabric": "lightning"}  # others have their own name
 # Paths that their models have, of those that are called.
 PATHS = {"lightning": ("stem", "head"), "fabric": ("stem", "head"), "accelerate": ("stem", "head"),
+         "deepspeed": ("stem", "head"),
          "transformers": ("transformer.wte", "transformer.h.1.attn.c_proj", "lm_head"),
          "peft": ("stem.base_layer", "stem.lora_A.default", "head"), "keras": ("first", "second")}
