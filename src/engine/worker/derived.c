@@ -164,6 +164,18 @@ bool pb_derived_is(const struct pb_cat_table *t)
     return find_derived(t) < DERIVED;
 }
 
+bool pb_derived_uses(const struct pb_cat_table *t, const struct pb_cat_table *other)
+{
+    char name[2 * PB_CAT_NAME + 16];
+    size_t i = find_derived(t), n;
+
+    n = (size_t)snprintf(name, sizeof(name), "memory.%s.%s", other->schema, other->name);
+    for (const char *at = i < DERIVED ? strstr(derived[i].sql, name) : NULL; at; at = strstr(at + 1, name))
+        if (!strchr("_abcdefghijklmnopqrstuvwxyz", at[n]) || !at[n])
+            return true;
+    return false;
+}
+
 char *pb_derived_select(const struct pb_cat_table *t, const char *rows, bool ranks)
 {
     size_t i = find_derived(t);

@@ -2,6 +2,7 @@
 #include "engine/worker/need.h"
 
 #include "base/cleanup.h"
+#include "engine/worker/derived.h"
 #include "engine/worker/engine_impl.h"
 #include "table/names.h"
 
@@ -158,6 +159,18 @@ static bool is_cte(const struct pb_json *tree, const char *name)
     return false;
 }
 
+/* With the tables that a derived one is made of, which the statement does not name. Derived tables use
+ * others, never in a circle. */
+static void name_table(struct pb_engine *e, struct pb_cat_table *t)
+{
+    const struct pb_catalog *c = &e->request->catalog;
+
+    t->named = t->named || t->narchived;
+    for (unsigned i = 0; pb_derived_is(t) && i < c->ntables; i++)
+        if (c->tables[i] != t && pb_derived_uses(t, c->tables[i]))
+            name_table(e, c->tables[i]);
+}
+
 static void note_name(struct pb_engine *e, const struct pb_json *tree, const char *schema, const char *name)
 {
     bool in_main = !schema[0] || strcasecmp(schema, "main") == 0;
@@ -172,7 +185,7 @@ static void note_name(struct pb_engine *e, const struct pb_json *tree, const cha
             return;
     struct pb_cat_table *t = pb_catalog_find_full(&e->request->catalog, full);
     if (t)
-        t->named = t->named || t->narchived;
+        name_table(e, t);
     else if (pb_name_is_table(full) && e->nmissing < PB_MOST_MISSING && (schema[0] || !is_cte(tree, name)))
         snprintf(e->missing[e->nmissing++], sizeof(e->missing[0]), "%s", full);
 }
