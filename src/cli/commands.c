@@ -44,6 +44,7 @@
     X(report)                                                                                                \
     X(skill)                                                                                                 \
     X(bundle)                                                                                                \
+    X(diff)                                                                                                  \
     X(tables)                                                                                                \
     X(config)                                                                                                \
     X(probes)                                                                                                \

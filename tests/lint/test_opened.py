@@ -26,7 +26,7 @@ THERE = {
     "src/cli/bundle/bundle_page.c": (1, BUNDLE), "src/cli/bundle/bundle_read.c": (1, BUNDLE),
     "src/cli/bundle/bundle_rows.c": (1, PROC + ", and others with fixed names"),
     "src/cli/bundle/bundle_write.c": (1, BUNDLE),
-    "src/cli/commands/cmd_archive.c": (1, USER),
+    "src/cli/commands/cmd_archive.c": (1, USER), "src/cli/diff/diff_side.c": (1, BUNDLE),
     "src/cli/commands/cmd_eval.c": (1, USER), "src/cli/commands/cmd_query.c": (1, USER),
     "src/cli/line/line_history.c": (1, OWN),
     "src/cli/remote.c": (1, USER), "src/cluster/cluster_file.c": (3, OWN), "src/cluster/link/own_service.c": (3, OWN),

@@ -82,6 +82,13 @@ const char *pb_bundle_served(void);
 int pb_bundle_run(struct pb_call *call, int (*run)(struct pb_call *call), struct pb_err *err);
 /* The same for pb_bundle_served. */
 int pb_bundle_run_served(struct pb_call *call, int (*run)(struct pb_call *call), struct pb_err *err);
+/* Runs work with the folders of the arguments that are such files, "" for others. In a child, if there are
+ * any. */
+enum { PB_BUNDLE_FILES = 2 };
+int pb_bundle_with(const struct pb_call *call, const char *const *args, int n,
+                   int (*work)(const struct pb_call *call, const char folders[PB_BUNDLE_FILES][PATH_MAX],
+                               struct pb_err *err),
+                   struct pb_err *err);
 /* Unpacks the file, and runs `become` in a child with the folder in its environment. */
 int pb_bundle_serve(const char *path, int (*become)(void *arg, struct pb_err *err), void *arg,
                     struct pb_err *err);
@@ -96,6 +103,9 @@ int pb_bundle_targets(const struct pb_bundle *b, const char *text, struct pb_tar
  * *ret_status; b's targets are those of the call. */
 bool pb_bundle_replays(const struct pb_call *call);
 int pb_bundle_replay(const struct pb_call *call, const struct pb_bundle *b, struct pb_err *err);
+/* Calls `each` with the name and value of every setting, of one process after the other. */
+int pb_bundle_settings(const char *folder, int (*each)(void *arg, const char *name, const char *value),
+                       void *arg);
 /* All recorded samples, else those of the second in which the file was made; for flamegraph. */
 struct pb_profile;
 int pb_bundle_profile(const char *folder, struct pb_profile *p, struct pb_err *err);

@@ -144,6 +144,39 @@ int pb_bundle_run(struct pb_call *call, int (*run)(struct pb_call *call), struct
     return status < 0 ? status : PB_EXITED(status);
 }
 
+int pb_bundle_with(const struct pb_call *call, const char *const *args, int n,
+                   int (*work)(const struct pb_call *call, const char folders[PB_BUNDLE_FILES][PATH_MAX],
+                               struct pb_err *err),
+                   struct pb_err *err)
+{
+    char folders[PB_BUNDLE_FILES][PATH_MAX] = {"", ""};
+    bool any = false, made[PB_BUNDLE_FILES] = {false};
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < n && i < PB_BUNDLE_FILES; i++) {
+        if (!pb_bundle_is(args[i]))
+            continue;
+        if (is_folder(args[i])) {
+            r = realpath(args[i], folders[i]) ? 0 : pb_fail(err, -errno, "%.200s cannot be opened", args[i]);
+            continue;
+        }
+        r = unpack(args[i], folders[i], err);
+        made[i] = r == 0;
+        any |= made[i];
+    }
+    if (r == 0 && !any)
+        return work(call, (const char(*)[PATH_MAX])folders, err);
+    pid_t pid = r == 0 ? pb_process_fork(SIGTERM) : 0;
+    if (r == 0 && pid == 0)
+        exit(pb_call_status(call, work(call, (const char(*)[PATH_MAX])folders, err), err));
+    if (r == 0)
+        r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : wait_for(pid);
+    for (int i = 0; i < PB_BUNDLE_FILES; i++)
+        if (made[i])
+            pb_bundle_folder_remove(folders[i]);
+    return r < 0 ? r : PB_EXITED(r);
+}
+
 int pb_bundle_serve(const char *path, int (*become)(void *arg, struct pb_err *err), void *arg,
                     struct pb_err *err)
 {

@@ -292,6 +292,26 @@ int pb_bundle_replay(const struct pb_call *call, const struct pb_bundle *b, stru
     return b->found && printed->finding ? PB_FOUND : 0;
 }
 
+int pb_bundle_settings(const char *folder, int (*each)(void *arg, const char *name, const char *value),
+                       void *arg)
+{
+    _cleanup_free_ char *text = NULL;
+    struct pb_json j = {0};
+    char name[128], value[512];
+    size_t size;
+
+    if (read_part(folder, "settings.json", &text, &size) < 0 || pb_json_parse(text, size, &j) < 0)
+        return 0; /* it was left out */
+    int r = 0;
+    for (uint32_t at = j.nodes[1].child; r == 0 && at; at = j.nodes[at].next) {
+        get_text(&j, at, "name", name, sizeof(name));
+        get_text(&j, at, "value", value, sizeof(value));
+        r = name[0] ? each(arg, name, value) : 0;
+    }
+    pb_json_done(&j);
+    return r;
+}
+
 /* --- profiles --- */
 
 struct reading_profiles {

@@ -1,0 +1,118 @@
+"""diff: two real trainings compared, of which one has a slower module: running, ended, and in files."""
+import json
+import os
+from contextlib import ExitStack
+
+import jobs
+import pytest
+from jobs import probe
+
+pytestmark = [pytest.mark.usefixtures("needs_torch"), pytest.mark.timeout(300)]
+
+# A module sleeps as long as the environment says: also on a busy machine it is not quicker.
+TRAIN = """
+import os, time
+import torch
+from torch import nn
+torch.set_num_threads(1)
+class Attention(nn.Module):
+    def forward(self, x):
+        time.sleep(float(os.environ["ATTENTION_S"]))
+        return x * 2
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.attention, self.last = nn.Linear(8, 8), Attention(), nn.Linear(8, 1)
+    def forward(self, x): return self.last(self.attention(self.first(x)))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+print("ready", flush=True)
+while True:
+    loss = model(torch.randn(4, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+STEPS = 40
+
+
+def steps_of(target):
+    return jobs.rows(target, "SELECT count(*) AS n FROM python.torch_step")[0]["n"]
+
+
+def train(stack, seconds):
+    job = stack.enter_context(jobs.python(TRAIN, env={"ATTENTION_S": str(seconds)}))
+    assert probe(job.pid, "inject").returncode == 0
+    assert probe(job.pid, "config", "probing.torch.profiling=on").returncode == 0
+    return job
+
+
+@pytest.fixture(scope="module")
+def runs(needs_torch):
+    with ExitStack() as stack:
+        pair = train(stack, 0.01), train(stack, 0.4)
+        for job in pair:
+            jobs.wait_until(lambda job=job: steps_of(job) >= STEPS, 120, what=f"{STEPS} steps")
+        yield pair
+
+
+def differ(a, b, *words, status=10):
+    done = probe("diff", a, b, "--json", *words, timeout=120)
+    assert done.returncode == status, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def check(found):
+    """That B is slower, and that its attention is why."""
+    assert "B is " in found["says"] and "slower" in found["says"] and "forward of attention takes" in found["says"]
+    assert found["step"]["real"] and found["step"]["least"] > 0
+    modules = {one["name"]: one["b"] - one["a"] for one in found["differences"] if one["kind"] == "module"}
+    assert modules["forward of attention"] == max(modules.values()) > 100
+
+
+def test_the_slower_module_is_named(runs):
+    a, b = runs
+    check(differ(a.pid, b.pid))
+    text = probe("diff", a.pid, b.pid)
+    assert text.returncode == 10 and text.stdout.startswith("B is ") and "forward of attention" in text.stdout
+    other = differ(b.pid, a.pid)
+    assert "faster" in other["says"] and other["step"]["most"] < 0
+
+
+def test_two_ranges_of_one_run_and_what_is_not_there(runs):
+    a, _ = runs
+    # The same steps twice: nothing differs, whatever the machine did meanwhile.
+    same = differ(a.pid, a.pid, "--steps-a", "10-29", "--steps-b", "10-29", status=0)
+    assert not same["step"]["real"] and not [one for one in same["differences"] if one["unit"] == "ms"]
+    for words in (("--steps-a", "9999999-"), ("--steps-b", "-0")):
+        done = probe("diff", a.pid, a.pid, *words)
+        assert done.returncode == 1 and "recorded steps" in done.stderr and len(done.stderr.splitlines()) == 1
+    for words in (("--steps-a", "x"), ("--steps-a", "5-1"), ("--steps-b", "7")):
+        assert probe("diff", a.pid, a.pid, *words).returncode == 2
+    done = probe("diff", a.pid, "none.probing")
+    assert done.returncode == 1 and "none.probing" in done.stderr
+
+
+def test_settings_that_differ_are_named(runs):
+    a, b = runs
+    assert probe(a.pid, "config", "probing.retention_days=3").returncode == 0
+    settings = {one["name"]: (one["a"], one["b"]) for one in differ(a.pid, b.pid)["settings"]}
+    assert settings == {"probing.retention_days": ("3", "7")}
+
+
+def test_files_of_two_runs_and_a_run_that_has_ended(runs, tmp_path):
+    """Last in this file: it ends one of the two."""
+    a, b = runs
+    files = [tmp_path / f"{name}.probing" for name in "ab"]
+    for job, path in zip(runs, files):
+        done = probe(job.pid, "bundle", "-o", path, timeout=180)
+        assert done.returncode == 0, done.stderr
+    check(differ(*files))
+    check(differ(a.pid, files[1]))
+    temporary = {**os.environ, "TMPDIR": str(tmp_path)}
+    assert probe("diff", *files, env=temporary).returncode == 10
+    assert sorted(tmp_path.iterdir()) == files
+    ended = [row["id"] for row in json.loads(probe("list", "--json").stdout) if row["pid"] == b.pid][0]
+    b.process.kill()
+    b.process.wait()
+    check(differ(a.pid, ended))
