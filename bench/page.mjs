@@ -67,8 +67,11 @@ const measures = {
     await page.goto(plan.url);
     await page.evaluate((h) => { location.hash = h; }, plan.hash);
     await page.locator("main table, main [role=tree]").first().waitFor();
-    await page.waitForTimeout(plan.seconds * 1000);
-    return {};
+    const busy = async () => (await devtools.send("Performance.getMetrics")).metrics.find((m) => m.name === "TaskDuration").value;
+    await page.waitForTimeout((plan.seconds * 1000) / 4);
+    const before = await busy(), began = performance.now();
+    await page.waitForTimeout((plan.seconds * 3000) / 4);
+    return { page: ((await busy()) - before) / ((performance.now() - began) / 1000) };
   },
 };
 try { console.log(JSON.stringify(await measures[plan.what]())); } finally { await browser.close(); }

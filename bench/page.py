@@ -3,7 +3,9 @@
 load      bytes before the first view and in all, compressed; first contentful paint, nine times
 flame     a flame graph of 100,000 nodes: script time of each step of zooms and walks
 rows      a result of a million rows: script time of each jump while it is scrolled
-open      the page open on Now, then on Activity, 8 processes, live at 1 Hz: CPU time of the service and its commands
+open      the page open on Now, then on Activity, of a job of 4 and of 64 ranks, live at 1 Hz: CPU time of the page's own
+          process, and of the service and its commands. It sees all Python processes of the machine: where others run,
+          give it a process namespace of its own (unshare -pfm --mount-proc)
 """
 import gzip
 import json
@@ -20,7 +22,7 @@ from tempfile import TemporaryDirectory
 from serve import MARK, TOP, cpu_seconds, jobs, service, show  # bench/serve.py
 
 CHROMIUM = "/usr/bin/chromium"
-SETTLE, SECONDS = 8, 20
+SETTLE, SECONDS = 12, 60
 
 
 def measure(s, folder, what, **plan):
@@ -53,25 +55,49 @@ def rows(s, running, folder):
     show("rows", say(found["took"]), "they scroll")
 
 
+STEPS = """
+import time, probing
+
+def train_step():
+    time.sleep(0.05)
+
+print("ready", flush=True)
+for step in range(10**9):
+    train_step()
+    if step % 20 == 0:
+        probing.log(step=step, loss=1 / (step + 1))
+"""
+
+
 def open_(s, running, folder):
-    for view in ("now", "activity"):
-        with ThreadPoolExecutor(1) as pool:
-            page = pool.submit(measure, s, folder, "open", hash=f"#/{view}?target={MARK[1]}&all=1", seconds=SETTLE + SECONDS + 2)
-            time.sleep(SETTLE)  # the browser starts, and the workers of SQL with the page's first questions
-            before, begun = cpu_seconds(s.process.pid), time.monotonic()
-            time.sleep(SECONDS)
-            share = (cpu_seconds(s.process.pid) - before) / (time.monotonic() - begun)
-            page.result()
-        show("open", f"{view}: {share:.1%} of a core in the service and its commands", "3%")
+    for ranks, must in ((4, "3%"), (64, "8%")):
+        script = folder / f"train{ranks}.py"
+        script.write_text(STEPS)
+        with ExitStack() as stack:
+            for rank in range(ranks):
+                one = stack.enter_context(subprocess.Popen([jobs.PROGRAM, "launch", "--", sys.executable, script], stdout=subprocess.PIPE,
+                                                           env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)}))
+                stack.callback(one.kill)
+                assert one.stdout.readline()
+            for view in ("now", "activity"):
+                with ThreadPoolExecutor(1) as pool:
+                    page = pool.submit(measure, s, folder, "open", hash=f"#/{view}?target={script.name}&all=1", seconds=SETTLE + SECONDS + 2)
+                    time.sleep(SETTLE)  # the browser starts, and the workers of SQL with the page's first questions
+                    before, begun = cpu_seconds(s.process.pid), time.monotonic()
+                    time.sleep(SECONDS)
+                    share = (cpu_seconds(s.process.pid) - before) / (time.monotonic() - begun)
+                    own = page.result()["page"]
+                show("open", f"{view}, {ranks} ranks: {share:.1%} of a core in the service and its commands, {own:.1%} in the page", must)
 
 
 NAMES = {"load": load, "flame": flame, "rows": rows, "open": open_}
 if __name__ == "__main__":
     with ExitStack() as stack, TemporaryDirectory() as folder:
         print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
-        running = [stack.enter_context(jobs.python(flags=MARK)) for _ in range(8)]
+        names = sys.argv[1:] or list(NAMES)
+        running = [stack.enter_context(jobs.python(flags=MARK)) for _ in range(0 if names == ["open"] else 8)]
         for job in running:
             subprocess.run([jobs.PROGRAM, str(job.pid), "inject"], check=True, capture_output=True)
         s = stack.enter_context(service(Path(folder) / "r"))
-        for name in sys.argv[1:] or NAMES:
+        for name in names:
             NAMES[name](s, running, Path(folder))

@@ -195,8 +195,11 @@ static void write_names(struct pb_events *ev)
 
     for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
         if (r->topic.name && n < sizeof(ev->names))
-            n += (size_t)snprintf(ev->names + n, sizeof(ev->names) - n, "%s%s%s", n ? ", " : "",
-                                  r->topic.name, strstr(r->path, "{id}") ? ":ID" : "");
+            n +=
+                (size_t)snprintf(ev->names + n, sizeof(ev->names) - n, "%s%s%s", n ? ", " : "", r->topic.name,
+                                 strstr(r->path, "{id}") ? ":ID"
+                                 : r->topic.target       ? "[:ID]"
+                                                         : "");
 }
 
 int pb_events_new(struct pb_service *s, struct pb_events **ret, struct pb_err *err)

@@ -37,7 +37,7 @@ struct pb_topic {
     uint64_t idle_since; /* when the last subscriber left */
     /* Used by the thread only: */
     struct pb_serve_job *job;
-    uint64_t due;
+    uint64_t due, started;
     char *document; /* the part of an answer that has arrived */
     size_t length;
     char begin[2]; /* the first bytes of the current line, also of an answer that is too long to store */

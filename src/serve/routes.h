@@ -59,6 +59,8 @@ struct pb_topic_spec {
     const char *more;  /* an option that makes the command repeat its answer; NULL: none */
     const char *form;  /* NULL: the route's first */
     unsigned every_ms; /* pause before the command runs again */
+    unsigned calm_ms;  /* the pause after an answer without a finding; 0: the same */
+    bool target;       /* NAME:ID is the answer with -t ID, NAME the one without */
 };
 
 /* A tool of an assistant: the route's command with the route's arguments, one for {id} (target), and one for

@@ -24,6 +24,7 @@ enum {
     WORDS = 16,
     LINGER_MS = 3000, /* a page that is reloaded finds the command still running */
     RETRY_MS = 2000,  /* after a command that failed */
+    REST = 3,         /* so many times as long as it took */
     BEAT_MS = 15000,  /* so that a closed connection is noticed */
 };
 
@@ -31,7 +32,7 @@ const struct pb_route *pb_events_find(const char *name, size_t n, const char *id
 {
     for (const struct pb_route *r = NULL; (r = pb_route_next(r));)
         if (r->topic.name && strlen(r->topic.name) == n && strncmp(r->topic.name, name, n) == 0 &&
-            (strstr(r->path, "{id}") ? pb_route_is_id(id) : !*id))
+            (strstr(r->path, "{id}") || (r->topic.target && *id) ? pb_route_is_id(id) : !*id))
             return r;
     return NULL;
 }
@@ -230,6 +231,20 @@ static bool has_answered(const struct pb_topic *t, const struct pb_serve_job_res
            (t->route->flags & PB_ROUTE_PARTIAL && end->status == 3 && !end->late);
 }
 
+/* A command that looks at a job takes longer the more there is: it rests in proportion, so that its share of a
+ * CPU stays the same. */
+static uint64_t pause_ns(const struct pb_topic *t, bool answered, int status)
+{
+    const struct pb_topic_spec *spec = &t->route->topic;
+    uint64_t least = (!answered                                  ? RETRY_MS
+                      : spec->calm_ms && status != PB_EXIT_FOUND ? spec->calm_ms
+                                                                 : spec->every_ms) *
+                     PB_NS_PER_MS,
+             rest = spec->calm_ms ? REST * (pb_now_ns() - t->started) : 0;
+
+    return rest > least ? rest : least;
+}
+
 static void finish_job(struct pb_events *ev, struct pb_topic *t)
 {
     struct pb_serve_job_result end = pb_serve_job_result(t->job);
@@ -243,7 +258,7 @@ static void finish_job(struct pb_events *ev, struct pb_topic *t)
     t->too_long = false;
     pb_serve_job_release(t->job);
     t->job = NULL;
-    t->due = pb_now_ns() + (answered ? t->route->topic.every_ms : RETRY_MS) * PB_NS_PER_MS;
+    t->due = pb_now_ns() + pause_ns(t, answered, end.status);
 }
 
 static void ignore(void *arg)
@@ -259,6 +274,10 @@ static void start_job(struct pb_events *ev, struct pb_topic *t)
     struct pb_err err = {0};
     size_t n = 1;
 
+    if (route->topic.target && t->id[0]) {
+        words[n++] = (char *)(uintptr_t) "-t";
+        words[n++] = t->id;
+    }
     for (const char *const *word = route->words; *word && n < WORDS - 3; word++)
         words[n++] = strcmp(*word, "{id}") == 0 ? t->id : (char *)(uintptr_t)*word;
     if (form->option)
@@ -272,6 +291,7 @@ static void start_job(struct pb_events *ev, struct pb_topic *t)
                                            .resume = pb_events_wake,
                                            .arg = ev};
     t->answered = false;
+    t->started = pb_now_ns();
     if (pb_serve_job_start(ev->jobs, &plan, &t->job, &err) < 0) {
         t->job = NULL;
         t->due = pb_now_ns() + RETRY_MS * PB_NS_PER_MS;

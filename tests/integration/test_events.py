@@ -60,6 +60,13 @@ def test_a_diagnosis_that_finds_something_is_an_event_too(served, job):
     assert f"Process {job.pid} is stopped by a signal" in stopped(events)[0]["says"]
 
 
+def test_the_diagnosis_of_one_process_is_a_topic(served, job):
+    with jobs.python(), Stream(served, f"diagnosis:{job.pid}") as stream:
+        (topic, _, answer), *_ = stream.wait_for(lambda events: events)
+    assert topic == f"diagnosis:{job.pid}"
+    assert [rank["pid"] for one in answer["jobs"] for rank in one["ranks"]] == [job.pid]
+
+
 def test_all_without_a_target_is_every_probed_process(served):
     sql = "SELECT target_pid FROM memory_usage GROUP BY ALL"
     with jobs.python() as one:

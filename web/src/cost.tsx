@@ -34,7 +34,7 @@ export function Cost() {
   // Two looks make a figure; from then on it is asked for less often, since asking costs too.
   const { data, at, error } = useLive<Row[]>(
     dead || cluster || !probed ? null : with_args("/api/v1/query", { target: chosen?.target, all }),
-    Number.isNaN(last.current.share) ? 5000 : 15000,
+    Number.isNaN(last.current.share) ? 5000 : 60000,
     all ? MANY : SQL,
   );
   const row = data?.[0],
@@ -54,7 +54,7 @@ export function Cost() {
       class="cost"
       href={href("sql", { q: all ? MANY : SQL })}
       title={
-        "CPU time of the agent's threads since the last look, 15 s ago at most, and memory of its tables, " +
+        "CPU time of the agent's threads since the last look, a minute ago at most, and memory of its tables, " +
         "as measured: the query behind it"
       }
     >

@@ -102,6 +102,16 @@ export function settle(before: Judged[], answer: Diagnosis, at: number, whole = 
 export const unsettled = (jobs: Judged[]) =>
   jobs.some((j) => !!j.pending && (!j.shown || id_of(j.shown) !== j.pending));
 
+const STILL_S = 3;
+
+// What a view sees that may be a fault, as a text that changes with it: a process that came, went or stands still.
+export function stir_of(rows: { pid: number; since: number | null }[]): string {
+  return rows
+    .map((r) => `${r.pid}${(r.since ?? 0) >= STILL_S ? "!" : ""}`)
+    .sort()
+    .join();
+}
+
 export const has_pid = (job: Judged, pid: number) => job.ranks.some((r) => r.pid === pid);
 
 // A state in a word, for the list of jobs. A wait that has an end is "stuck" with its age.

@@ -4,6 +4,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, json, parse } from "./api";
 import { paused } from "./store";
+import { topic_of } from "./topics";
 
 export interface Live<T> {
   data: T | undefined;
@@ -46,13 +47,8 @@ const stream = {
     };
   },
 };
-// The topic of a resource: of the table in src/serve/routes.c. A run that has ended (PID@..) changes no more, and has
-// none.
-function topic_of(path: string): string | undefined {
-  const [, id, of] = /^\/api\/v1\/targets\/(\d+)\/(stacks|memory|torch)$/.exec(path) ?? [],
-    [, name] = /^\/api\/v1\/(now|targets|alerts|hangs)$/.exec(path) ?? [];
-  return id ? `${of}:${id}` : name;
-}
+// What is wanted less often than this is asked for: the command of a topic runs at its own pace.
+const SELDOM_MS = 30000;
 
 class Source {
   data: unknown;
@@ -98,7 +94,7 @@ class Source {
 
   watch(f: () => void, every: number): () => void {
     this.watchers.set(f, every);
-    if (this.topic) {
+    if (this.topic && every < SELDOM_MS) {
       stream.members.set(this.topic, this);
       stream.update();
     }
@@ -113,7 +109,7 @@ class Source {
   }
 
   private leave() {
-    if (this.topic) {
+    if (this.topic && stream.members.get(this.topic) === this) {
       stream.members.delete(this.topic);
       setTimeout(() => stream.update(), 50);
     }
@@ -123,24 +119,23 @@ class Source {
     return Math.min(...this.watchers.values());
   }
 
+  private get streamed(): boolean {
+    return stream.serves(this.topic) && stream.members.get(this.topic!) === this;
+  }
+
   private plan(wait: number) {
     clearTimeout(this.timer);
     if (this.topic) stream.update();
-    if (
-      stream.serves(this.topic) ||
-      !this.watchers.size ||
-      this.running ||
-      document.hidden ||
-      (paused.get() && this.at)
-    )
-      return;
+    if (this.streamed || !this.watchers.size || this.running || document.hidden || (paused.get() && this.at)) return;
     const due = this.at && !this.error ? Math.max(wait, this.at + this.every - Date.now()) : wait;
     if (Number.isFinite(due)) this.timer = setTimeout(() => this.ask(), due);
   }
 
+  // Now, and not when its turn comes, also where the stream brings it.
   again() {
-    this.at = 0;
-    this.plan(0);
+    if (!this.watchers.size || this.running) return;
+    clearTimeout(this.timer);
+    void this.ask();
   }
 
   private async ask() {

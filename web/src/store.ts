@@ -37,7 +37,9 @@ export const paused = cell(false);
 export const theme = cell<"system" | "light" | "dark">(
   (localStorage.getItem("theme") as "light" | "dark" | null) ?? "system",
 );
+const found = new Map<string, string>();
 function dress() {
+  found.clear();
   const t = theme.get();
   if (t === "system") {
     delete document.documentElement.dataset.theme;
@@ -55,10 +57,13 @@ theme.watch(dress);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", dress);
 
 export function colour(token: string): string {
+  const known = found.get(token);
+  if (known) return known;
   const probe = document.createElement("span");
   probe.style.color = `var(${token})`;
   document.body.append(probe);
   const value = getComputedStyle(probe).color;
   probe.remove();
+  found.set(token, value);
   return value;
 }

@@ -6,6 +6,7 @@ import {
   has_pid,
   mark_of,
   settle,
+  stir_of,
   unsettled,
   type Diagnosis,
   type Finding,
@@ -21,13 +22,17 @@ import { why } from "./ui";
 // All jobs of which something is known.
 export const judged = cell<Judged[]>([]);
 
-// Of the chosen job, while it is fine and while it is not; of all others.
+// The verdict of the chosen job comes by the stream of events, at the pace of the service; EVERY_MS is without one. The
+// other jobs are asked for.
 const EVERY_MS = 15000,
-  WRONG_MS = 5000,
   OTHERS_MS = 60000,
   SOON_MS = 1000;
 // So many times as long as an answer took nothing is asked: on a machine with many jobs it takes long, and costs.
 const REST = 5;
+
+// What a view sees that may be a fault: a rank that came, went or stands still. When it changes, the chosen job is
+// looked at without waiting for its turn.
+export const stirred = cell("");
 
 // Why the chosen job could not be judged; "": it could, or is still being looked at.
 export const unjudged = cell("");
@@ -56,9 +61,13 @@ export function useDiagnosis(targets: Target[] | undefined) {
   const chosen = useChosen(),
     first = chosen && targets?.find((t) => is_chosen(chosen, t) && t.state !== "dead" && t.state !== "archived");
   const path = first ? with_args("/api/v1/diagnosis", { target: first.pid }) : null,
-    wrong = useCell(judged).some((j) => j.shown !== null),
-    own = useAnswers(path, wrong ? WRONG_MS : EVERY_MS, false),
-    come = !!own.at || !!own.error;
+    own = useAnswers(path, EVERY_MS, false),
+    come = !!own.at || !!own.error,
+    stir = useCell(stirred),
+    there = stir_of((targets ?? []).filter((t) => is_chosen(chosen, t)).map((t) => ({ pid: t.pid, since: null })));
+  useEffect(() => {
+    if (come) own.again();
+  }, [stir, there]);
   const all = useAnswers(path && !come ? null : "/api/v1/diagnosis", chosen ? OTHERS_MS : EVERY_MS, true),
     error = (path ? own : all).error;
   useEffect(() => unjudged.set(error ? why(error) : ""), [error]);

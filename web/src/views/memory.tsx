@@ -2,8 +2,9 @@
 // grows by; live tensors; mappings.
 import { useState } from "preact/hooks";
 import { command, curl, with_args, type Row } from "../api";
-import { bytes, count, seconds, short_file, some } from "../format";
+import { bytes, count, short_file, some } from "../format";
 import { useLive } from "../live";
+import { memory_words, recorded_words, type Takes } from "../memory-words";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { Plot } from "../plot";
 import { flame_of, Legend } from "../plot-parts";
@@ -12,13 +13,9 @@ import { Foot, Loading, Trouble, why } from "../ui";
 import { MemoryOfJob } from "./memory-job";
 import { NoRows } from "./record";
 
-interface Memory {
-  rss_bytes: number;
+interface Memory extends Takes {
   peak_rss_bytes: number;
   swap_bytes: number;
-  growth_bytes_per_minute: number | null;
-  grows_by: { function: string; file: string; line: number; bytes: number } | null;
-  recorded_s: number | null;
   heap_bytes: number | null;
   heap_blocks: number | null;
   torch_cpu_bytes: number | null;
@@ -318,23 +315,6 @@ function OverTime({
       />
     </>
   );
-}
-
-// A rate is told only where the command has judged one; of what grows, the line that its table below has.
-function memory_words(m: Memory, dead: boolean): string {
-  const takes = `${dead ? "At its end it took" : "It takes"} ${bytes(m.rss_bytes)}`,
-    rate = m.growth_bytes_per_minute,
-    by = m.grows_by;
-  if (rate === null) return `${takes}.`;
-  if (!rate) return `${takes} and ${dead ? "did" : "does"} not grow.`;
-  const line = by ? `, ${bytes(by.bytes)} of it held by ${by.function} (${short_file(by.file)}:${by.line})` : "";
-  return `${takes}, ${rate > 0 ? "growing" : "shrinking"} by ${bytes(Math.abs(rate))} a minute${line}.`;
-}
-
-function recorded_words(m: Memory): string {
-  if (!m.recorded_s) return "Nothing is recorded over time yet.";
-  const for_now = `Recorded for ${seconds(m.recorded_s)}`;
-  return m.growth_bytes_per_minute === null ? `${for_now}: too short to say whether it grows.` : `${for_now}.`;
 }
 
 export default function MemoryView() {

@@ -1,7 +1,7 @@
 // Now: what is wrong with each job, and a line a process. A process that a finding names comes first.
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { command, curl, with_args, type NowRow, type Row, type Target } from "../api";
-import type { Judged } from "../diagnosis";
+import { stir_of, type Judged } from "../diagnosis";
 import { clock, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
@@ -9,7 +9,7 @@ import { go, put, useChosen, useRanks, useRoute } from "../route";
 import { Glyph, row_state, WORDS, type State } from "../states";
 import { useCell } from "../store";
 import { Foot, Loading, Trouble } from "../ui";
-import { Found, is_chosen, judged, Told, unjudged, useJudged } from "../verdict";
+import { Found, is_chosen, judged, stirred, Told, unjudged, useJudged } from "../verdict";
 import { Lanes } from "./lanes";
 import { Nobody } from "./now-empty";
 import { GPU, gpu_of, Lines, name_of, one, steps_of, type Line } from "./now-rows";
@@ -172,6 +172,7 @@ export default function Now() {
     only = args.get("state");
   const now = useLive<NowRow[]>("/api/v1/now", 1000),
     targets = useLive<Target[]>("/api/v1/targets", 2000);
+  useEffect(() => stirred.set(stir_of((now.data ?? []).filter((r) => is_chosen(chosen, r)))), [now.at]);
   const all = useLines(now.data),
     jobs = useJudged(now.data),
     words = search.toLowerCase().split(/\s+/).filter(Boolean);

@@ -1,6 +1,7 @@
 // Inspect, over ranks: one variable in all processes of a job, and who differs.
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, json, with_args, type Process, type Row, type Target, type Unread } from "../api";
+import { compare, type Held } from "../compare";
 import { count, some } from "../format";
 import { useLive } from "../live";
 import { NoAnswer } from "../pick";
@@ -9,15 +10,6 @@ import { main_thread } from "../states";
 import { Blank, Loading, Trouble, why } from "../ui";
 import { short, type Numbers } from "./inspect";
 import { useReadOnly } from "./record";
-
-interface Held {
-  label: string;
-  pid: number;
-  value: string | null;
-  where: string;
-  within?: string;
-  error?: string;
-}
 
 // The innermost frame that has it: the program's own first, of the main thread first.
 function held_by(p: Process | Unread, name: string): Held {
@@ -39,20 +31,18 @@ function held_by(p: Process | Unread, name: string): Held {
   return { label: p.label, pid: p.pid, value: null, where: "" };
 }
 
-// What is read from outside of a tensor or an object is its kind, not what is in it.
-const opaque = (v: string | null) =>
-  v !== null && (/^\w*(tensor|array|Parameter)\(/i.test(v) || /0x[0-9a-f]{6,}/.test(v) || /(\.\.\.|…)\W*$/.test(v));
-
-// Two objects that lie in different places may still be equal.
-const plain = (v: string | null) => v?.replace(/, data=0x[0-9a-f]+|0x[0-9a-f]{6,}/g, "") ?? null;
-
 // What is in the tensors of that name, asked of each process.
 function useNumbers(rows: Held[], name: string) {
-  const [read, set] = useState<Map<number, string>>(),
+  const [read, set] = useState<Map<number, string | null>>(),
+    [failures, fail] = useState<Map<number, string>>(),
     fixed = useReadOnly();
-  useEffect(() => set(undefined), [name]);
+  useEffect(() => {
+    set(undefined);
+    fail(undefined);
+  }, [name]);
   const ask_all = async () => {
-    const found = new Map<number, string>();
+    const found = new Map<number, string | null>(),
+      failed = new Map<number, string>();
     for (const r of rows)
       if (r.within) {
         try {
@@ -61,39 +51,25 @@ function useNumbers(rows: Held[], name: string) {
           found.set(
             r.pid,
             !n
-              ? "not read"
+              ? null
               : n.elements === 1
                 ? short(n.mean)
                 : `mean ${short(n.mean)}, deviation ${short(n.std)}${n.nan ? `, ${count(n.nan)} NaN` : ""}`,
           );
         } catch (e) {
-          found.set(r.pid, why(e as ApiError));
+          found.set(r.pid, null);
+          failed.set(r.pid, why(e as ApiError));
         }
       }
     set(found);
+    fail(failed);
   };
-  return { read, can: !fixed && rows.some((r) => /^\w*(tensor|array|Parameter)\(/i.test(r.value ?? "")), ask_all };
-}
-
-// How a variable compares over processes: of those whose value was read, and no more.
-function compare_words(
-  name: string,
-  all: number,
-  have: number,
-  read: number,
-  odd: Held[],
-  all_differ: boolean,
-): string {
-  const of = read === all ? `all ${all}` : `the ${read} of ${all} that were read`;
-  if (!have) return `No function that runs has ${name}.`;
-  if (!read) return `${name} was not read: only its kind is known.`;
-  if (odd.length)
-    return (
-      `${name} differs in ` +
-      `${odd.length > 6 ? some(odd.length, "process", "processes") : odd.map((r) => r.label).join(", ")}.`
-    );
-  if (all_differ) return `${name} is different in each of ${of}.`;
-  return read === 1 ? `${name} was read from one process.` : `${name} is the same in ${of}.`;
+  return {
+    read,
+    failures,
+    can: !fixed && rows.some((r) => /^\w*(tensor|array|Parameter)\(/i.test(r.value ?? "")),
+    ask_all,
+  };
 }
 
 export function OverRanks({ chosen, target }: { chosen: Chosen; target: Target | undefined }) {
@@ -117,30 +93,19 @@ export function OverRanks({ chosen, target }: { chosen: Chosen; target: Target |
       ? (stacks.data ?? [])
           .filter((p) => !args.get("ranks") || wanted(/^rank (\d+)$/.exec(p.label)?.[1]))
           .map((p) => held_by(p, name))
-      : [],
-    tally = new Map<string | null, number>();
+      : [];
   const numbers = useNumbers(rows, name),
-    value = (r: Held) => numbers.read?.get(r.pid) ?? plain(r.value);
-  // Only what was read is compared: two tensors of one shape are not the same for that.
-  const was_read = (r: Held) =>
-      !r.error && (numbers.read?.has(r.pid) ? numbers.read.get(r.pid) !== "not read" : !opaque(r.value)),
-    compared = rows.filter(was_read);
-  for (const r of compared) tally.set(value(r), (tally.get(value(r)) ?? 0) + 1);
-  const [usual] = [...tally].sort((a, b) => b[1] - a[1])[0] ?? [null],
-    all_differ = tally.size === compared.length && compared.length > 2,
-    differs = (r: Held) => was_read(r) && !all_differ && value(r) !== usual,
-    odd = rows.filter(differs);
-  const have = rows.filter((r) => r.value !== null).length,
-    title = compare_words(name, rows.length, have, compared.length, odd, all_differ),
+    { title, odd, read, all_differ } = compare(name, rows, numbers.read),
+    differs = (r: Held) => odd.has(r.pid),
     against = (r: Held) =>
       r.error ? (
         "?"
-      ) : !was_read(r) ? (
+      ) : !read.has(r.pid) ? (
         "not read"
       ) : differs(r) ? (
         <b>differs</b>
       ) : (
-        <span class="dim">{all_differ ? "" : compared.length > 1 ? "same" : ""}</span>
+        <span class="dim">{all_differ ? "" : read.size > 1 ? "same" : ""}</span>
       );
   return (
     <>
@@ -192,7 +157,7 @@ export function OverRanks({ chosen, target }: { chosen: Chosen; target: Target |
       ) : (
         <>
           <div class="verdict">
-            <span class={`mark${odd.length ? " odd" : ""}`} />
+            <span class={`mark${odd.size ? " odd" : ""}`} />
             <div>
               <h1>{title}</h1>
               <p>
@@ -232,7 +197,9 @@ export function OverRanks({ chosen, target }: { chosen: Chosen; target: Target |
                       {r.error ? (
                         <span class="bad">{r.error}</span>
                       ) : (
-                        (numbers.read?.get(r.pid) ?? r.value ?? <span class="dim">not there</span>)
+                        (numbers.failures?.get(r.pid) ??
+                        numbers.read?.get(r.pid) ??
+                        r.value ?? <span class="dim">not there</span>)
                       )}
                     </td>
                     <td>{against(r)}</td>

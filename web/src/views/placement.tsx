@@ -6,7 +6,7 @@ import { count, ranges } from "../format";
 import { useLive } from "../live";
 import { href, put, useRanks, useRoute, type Chosen } from "../route";
 import { Loading, why } from "../ui";
-import { median } from "./torch";
+import { median } from "../steps";
 
 const GROUPS = `SELECT group_name, any_value(participate_ranks) AS ranks, string_agg(DISTINCT op, ', ') AS ops,
   count(*) AS calls

@@ -10,7 +10,8 @@ import { go, href, put, useRanks, useRange, useRoute, type Chosen } from "../rou
 import { colour, repaint, useCell } from "../store";
 import { Blank, Command, Foot, Loading, Trouble, why } from "../ui";
 import { Placement } from "./placement";
-import { median, PARTS } from "./torch";
+import { median } from "../steps";
+import { PARTS } from "./torch";
 
 const steps_sql = (within: string) =>
   `SELECT rank, target_pid, step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms

@@ -7,6 +7,7 @@ import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
 import { flame_of_steps, Legend } from "../plot-parts";
 import { href, moment, put, range_text, useRange, useRoute } from "../route";
+import { find_step, median, steps_of, took_long, type Steps } from "../steps";
 import { Foot, Loading, Trouble } from "../ui";
 import { Modules } from "./modules";
 import { Ranks } from "./ranks";
@@ -27,21 +28,11 @@ export const PARTS = [
   ["optimizer_ms", "optimizer", "--sp-opt"],
 ] as const;
 
-export const median = (v: number[]) => (v.length ? [...v].sort((a, b) => a - b)[v.length >> 1] : 0);
-
-type Steps = { rows: Row[]; durations: number[]; usual: number };
-
-function steps_of(rows: Row[]): Steps {
-  const durations = rows.map((r) => Number(r.duration_ms));
-  return { rows, durations, usual: median(durations) };
-}
-
 // What differed in one step from the median one: parts, modules, collectives; and the frames, where they are recorded.
 function Why({ of, target, picked }: { of: Steps; target: string; picked: number | null }) {
-  const numbers = of.rows.map((r) => Number(r.step)),
-    at = picked === null ? of.durations.indexOf(Math.max(...of.durations)) : numbers.indexOf(picked);
-  if (at >= 0) return <WhyStep of={of} target={target} at={at} picked={picked !== null} />;
-  const nearest = numbers.reduce((a, b) => (Math.abs(b - picked!) < Math.abs(a - picked!) ? b : a));
+  const { at, nearest } = find_step(of, picked),
+    numbers = of.rows.map((r) => Number(r.step));
+  if (at !== null) return <WhyStep of={of} target={target} at={at} picked={picked !== null} />;
   return (
     <div class="pane" role="status">
       <b>Step {count(picked!)} is not kept.</b>
@@ -55,15 +46,12 @@ function Why({ of, target, picked }: { of: Steps; target: string; picked: number
   );
 }
 
-// Above it a step is longer than usual: half as long again as the median.
-const LONG = 1.5;
-
 function WhyStep({ of, target, at, picked }: { of: Steps; target: string; at: number; picked: boolean }) {
   const { rows, usual } = of,
     slow = rows[at],
     t = Number(slow.t),
     step = Number(slow.step),
-    long = Number(slow.duration_ms) > LONG * usual;
+    long = took_long(of, at);
   const title = long
     ? `Why step ${count(step)} took longer`
     : `Step ${count(step)}${picked ? "" : ", the longest kept,"} took about as long as others`;
