@@ -2,141 +2,17 @@
 import { render, type ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Service, Target } from "./api";
-import { bytes, clock, job_name, seconds, some } from "./format";
+import { clock, job_name } from "./format";
 import { useKeys } from "./keys";
 import { useLive } from "./live";
 import { current, go, href, put, useChosen, useRoute } from "./route";
-import { Glyph } from "./states";
 import { paused, theme, useCell } from "./store";
 import { Cost } from "./cost";
-import { has_pid, type Judged } from "./diagnosis";
+import { job_link, JobGlyph, JobSays, jobs_of, judged_of, Picker, type Job } from "./jobs";
 import { Ended } from "./pick";
 import { Seg, Trouble } from "./ui";
-import { JobMark, judged, mark_text, useDiagnosis, VerdictBar } from "./verdict";
+import { judged, useDiagnosis, VerdictBar } from "./verdict";
 import { VIEWS } from "./views";
-
-export interface Job {
-  command: string;
-  targets: Target[];
-}
-
-// Processes with one command line are one job: its ranks, or its workers.
-function jobs_of(targets: Target[]): Job[] {
-  const by = new Map<string, Job>();
-  for (const t of targets) {
-    const key = t.state === "dead" || t.state === "archived" ? `${t.id}` : t.command;
-    const job = by.get(key);
-    if (job) job.targets.push(t);
-    else by.set(key, { command: t.command, targets: [t] });
-  }
-  return [...by.values()];
-}
-
-function job_link(job: Job): Record<string, string | null> {
-  const [t] = job.targets;
-  return job.targets.length > 1
-    ? { target: job.command, all: "1" }
-    : { target: t.state === "dead" || t.state === "archived" ? t.id : String(t.pid), all: null };
-}
-
-const is_live = (t: Target) => t.state === "probed" || t.state === "python";
-
-// What diagnose says of the processes of a job. Of several jobs with one command line: the first with a finding.
-function judged_of(job: Job, all: Judged[]): Judged | undefined {
-  const live = new Set(job.targets.filter(is_live).map((t) => t.pid)),
-    of = all.filter((j) => [...live].some((pid) => has_pid(j, pid)));
-  return of.find((j) => j.shown) ?? of[0];
-}
-
-function job_says(job: Job, found: Judged | undefined): string {
-  const [t] = job.targets;
-  if (t.state === "dead") return `ended, ${seconds(t.uptime)} of it kept`;
-  if (t.state === "archived") return "archived";
-  const size =
-    job.targets.length > 1
-      ? some(job.targets.length, "process", "processes")
-      : `pid ${t.pid}, ${bytes((t.memory_mb ?? 0) * 2 ** 20)}`;
-  return found?.shown ? mark_text(found) : size;
-}
-
-function Picker({ jobs }: { jobs: Job[] }) {
-  const all = useCell(judged),
-    [open, set] = useState(false),
-    chosen = useChosen(),
-    { view } = useRoute(),
-    box = useRef<HTMLDivElement>(null);
-  const found =
-    chosen &&
-    jobs.find(
-      (j) =>
-        job_link(j).target === chosen.target ||
-        (!chosen.all && j.targets.some((t) => String(t.pid) === chosen.target || t.id === chosen.target)),
-    );
-  const one =
-    found && found.targets.length > 1 ? found.targets.find((t) => String(t.pid) === chosen?.target) : undefined;
-  useKeys({ t: () => set(!open), ...(open ? { Escape: () => set(false) } : {}) });
-  useEffect(() => {
-    if (open) box.current?.querySelector<HTMLElement>(".pop a")?.focus();
-  }, [open]);
-  useEffect(() => set(false), [chosen?.target]);
-  return (
-    <div class="picker" ref={box}>
-      <button
-        class="ctl"
-        aria-expanded={open}
-        aria-haspopup="true"
-        onClick={() => set(!open)}
-        title="Which processes (t)"
-      >
-        <b>{chosen ? (found ? job_name(found.command) : chosen.target) : "All processes"}</b>
-        <span class="dim">
-          {one
-            ? `${one.rank !== null ? `rank ${one.rank}, ` : ""}pid ${one.pid}`
-            : found
-              ? job_says(found, judged_of(found, all))
-              : chosen
-                ? ""
-                : "of this node"}
-        </span>
-        <span class="dim" aria-hidden="true">
-          ▾
-        </span>
-      </button>
-      {open && (
-        <div class="pop">
-          <a href={href(view, { target: null, all: null })} onClick={() => set(false)}>
-            All processes of this node
-          </a>
-          {jobs.map((j) => (
-            <a key={j.targets[0].id} href={href(view, job_link(j))} onClick={() => set(false)} title={j.command}>
-              <JobGlyph job={j} found={judged_of(j, all)} />
-              <span class="cut">{job_name(j.command)}</span>
-              <span class="gap" />
-              <span class="dim">{job_says(j, judged_of(j, all))}</span>
-            </a>
-          ))}
-        </div>
-      )}
-    </div>
-  );
-}
-
-// The state of the job. A live one of which nothing is known yet has no mark of its own.
-function JobGlyph({ job, found }: { job: Job; found: Judged | undefined }) {
-  if (!is_live(job.targets[0]))
-    return (
-      <span class="st-dead">
-        <Glyph state="dead" />
-      </span>
-    );
-  return found ? (
-    <JobMark job={found} />
-  ) : (
-    <span class="st-unknown">
-      <Glyph state="unknown" />
-    </span>
-  );
-}
 
 function Side({ jobs }: { jobs: Job[] }) {
   const { view } = useRoute(),
@@ -179,7 +55,9 @@ function Side({ jobs }: { jobs: Job[] }) {
             <JobGlyph job={j} found={judged_of(j, all)} />
             <span class="cut">{job_name(j.command)}</span>
           </b>
-          <span>{job_says(j, judged_of(j, all))}</span>
+          <span>
+            <JobSays job={j} found={judged_of(j, all)} />
+          </span>
         </a>
       ))}
     </nav>
