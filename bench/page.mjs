@@ -66,7 +66,7 @@ const measures = {
   async open() {
     await page.goto(plan.url);
     await page.evaluate((h) => { location.hash = h; }, plan.hash);
-    await page.locator("main table, main [role=tree]").first().waitFor();
+    await page.locator("main table, main .cells, main [role=tree]").first().waitFor();
     const busy = async () => (await devtools.send("Performance.getMetrics")).metrics.find((m) => m.name === "TaskDuration").value;
     await page.waitForTimeout((plan.seconds * 1000) / 4);
     const before = await busy(), began = performance.now();

@@ -2,11 +2,12 @@
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+import urllib.parse
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from jobs import PROGRAM
-from page_kit import AXE, browse, browser_only
+from page_kit import AXE, browse, browser_only, wait_for
 from serve_kit import NEEDS_SERVE, service
 
 pytestmark = [NEEDS_SERVE, browser_only]
@@ -20,18 +21,23 @@ time.sleep(600)
 """
 
 
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize("width", [1440, 390])
-def test_memory_and_training_of_a_job_have_a_line_a_rank(tmp_path, width):
-    (tmp_path / "two_ranks.py").write_text(JOB)
+@contextmanager
+def two_ranks(folder):
+    (folder / "two_ranks.py").write_text(JOB)
     with ExitStack() as stack:
         for rank in "01":
             process = stack.enter_context(subprocess.Popen(
-                [PROGRAM, "launch", "--", sys.executable, str(tmp_path / "two_ranks.py")],
+                [PROGRAM, "launch", "--", sys.executable, str(folder / "two_ranks.py")],
                 env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"}, stdout=subprocess.PIPE, text=True))
             stack.callback(process.kill)
             assert process.stdout.readline() == "ready\n"
-        served = stack.enter_context(service(tmp_path / "r"))
+        yield
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("width", [1440, 390])
+def test_memory_and_training_of_a_job_have_a_line_a_rank(tmp_path, width):
+    with two_ranks(tmp_path), service(tmp_path / "r") as served:
         job = "target=two_ranks.py&all=1"
         found = browse(served, tmp_path, ["open", f"#/training?{job}"], ["find", "[role=img][aria-label^=loss]"],
                        ["text", "main h1"], ["evaluate", "document.querySelector('main [role=img]').ariaLabel"],
@@ -46,3 +52,30 @@ def test_memory_and_training_of_a_job_have_a_line_a_rank(tmp_path, width):
     assert found[5] == found[6] == found[12] == found[13] == []
     assert "--all query" in found[7]
     assert "rank 0, pid" in found[11] and "rank 1, pid" in found[11]
+
+
+HOVER = """(() => {
+    const c = document.querySelector("canvas.lanes"), r = c.getBoundingClientRect();
+    const at = { clientX: r.left + r.width / 2, clientY: r.top + 4, bubbles: true };
+    c.dispatchEvent(new PointerEvent("pointermove", at));
+})()"""
+
+
+@pytest.mark.timeout(200)
+def test_now_shows_what_ranks_did_before_the_page_was_open_and_keeps_the_time_in_all_views(tmp_path):
+    rows = "SELECT epoch(min(timestamp)) AS begin, epoch(max(timestamp)) AS last FROM memory_usage"
+    with two_ranks(tmp_path), service(tmp_path / "r") as served:
+        def recorded():
+            row = served.json("/api/v1/query?target=two_ranks.py&all=true", body=rows)[0]
+            return row if row["last"] - row["begin"] > 14 else None
+
+        begin = wait_for(recorded, 100)["begin"]
+        job = f"target=two_ranks.py&all=1&range={begin:.3f}-{begin + 12:.3f}"
+        found = browse(served, tmp_path, ["open", f"#/now?{job}"], ["find", "canvas.lanes"], ["evaluate", HOVER],
+                       ["see", "as recorded"], ["text", ".sec:has(+ .chart canvas.lanes)"],
+                       ["press", "w"], ["evaluate", "location.hash"], ["press", "g"], ["press", "m"],
+                       ["find", "main table"], ["evaluate", "location.hash"])
+    assert "rank 0: waiting" in found[4]
+    zoomed = urllib.parse.parse_qs(found[6].partition("?")[2])["range"][0]
+    assert [float(t) - begin for t in zoomed.split("-")] == pytest.approx([3, 9], abs=0.01)
+    assert urllib.parse.parse_qs(found[10].partition("?")[2])["range"][0] == zoomed

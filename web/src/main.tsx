@@ -5,7 +5,8 @@ import type { Service, Target } from "./api";
 import { clock, job_name } from "./format";
 import { useKeys } from "./keys";
 import { useLive } from "./live";
-import { current, go, href, put, useChosen, useRoute } from "./route";
+import { current, go, href, put, range_text, span_of, useChosen, useRoute } from "./route";
+import { moved } from "./timeline";
 import { paused, theme, useCell } from "./store";
 import { Cost } from "./cost";
 import { job_link, JobGlyph, JobSays, jobs_of, judged_of, Picker, type Job } from "./jobs";
@@ -65,7 +66,7 @@ function Side({ jobs }: { jobs: Job[] }) {
 }
 
 const LAST = [
-  ["", "All that is kept"],
+  ["", "Any time"],
   ["60", "Last minute"],
   ["300", "Last 5 minutes"],
   ["900", "Last 15 minutes"],
@@ -81,7 +82,14 @@ function Within() {
     ranks = args.get("ranks") ?? "",
     at = useRef<HTMLSelectElement>(null),
     fixed = /^([\d.]+)-([\d.]+)$/.exec(range);
-  useKeys({ R: () => at.current?.focus() });
+  const move = (key: "w" | "a" | "s" | "d") => () => {
+    const now = Date.now() / 1000;
+    put({ range: range_text(moved(span_of(range, now), key, now)) });
+  };
+  useKeys({
+    R: () => at.current?.focus(),
+    ...(RANGED.has(view) ? { w: move("w"), a: move("a"), s: move("s"), d: move("d") } : {}),
+  });
   return (
     <>
       {chosen?.all && (
@@ -95,7 +103,7 @@ function Within() {
           onChange={(e) => put({ ranks: e.currentTarget.value.trim() })}
         />
       )}
-      {chosen && RANGED.has(view) && (
+      {(chosen || view === "now") && RANGED.has(view) && (
         <select
           class="ctl"
           ref={at}
@@ -116,10 +124,15 @@ function Within() {
           ))}
         </select>
       )}
+      {fixed && view !== "flame" && (
+        <a class="ctl opt" href={href("flame", { from: "record", a: range })} title="What ran in the chosen time">
+          Flame graph
+        </a>
+      )}
     </>
   );
 }
-const RANGED = new Set(["flame", "torch", "memory", "training"]);
+const RANGED = new Set(["now", "flame", "torch", "memory", "training"]);
 
 function Help({ close }: { close(): void }) {
   useKeys({ Escape: close, "?": close });
@@ -137,7 +150,8 @@ function Help({ close }: { close(): void }) {
     ["S", "save as one file"],
     ["q", "the query behind"],
     ["x", "diff, in Flame"],
-    ["a d", "a second back, on, in recorded stacks"],
+    ["w s", "zoom the time in, out"],
+    ["a d", "back, on in time"],
     ["Ctrl Enter", "run"],
     ["?", "this map"],
   ];
@@ -207,8 +221,11 @@ function App() {
     still = useCell(paused),
     dress = useCell(theme),
     [help, ask] = useState(false),
+    [sheet, open_sheet] = useState(false),
     jobs = jobs_of(targets.data ?? []);
+  useEffect(() => open_sheet(false), [view]);
   useKeys({
+    ...(sheet ? { Escape: () => open_sheet(false) } : {}),
     " ": () => paused.set(!paused.get()),
     "?": () => ask(!help),
     "/": () => document.querySelector<HTMLElement>("main [data-search]")?.focus(),
@@ -237,33 +254,43 @@ function App() {
           Probing
         </a>
         <Picker jobs={jobs} />
-        <Within />
-        <Seg
-          value={still ? "paused" : "live"}
-          of={{ live: "Live", paused: "Paused" }}
-          on={(v) => paused.set(v === "paused")}
-          label="Live or paused (Space)"
-        />
-        {service.data?.read_only && (
-          <span class="tag" title="The service was started with --read-only">
-            read only
-          </span>
-        )}
-        <span class="gap" />
-        <Cost />
-        <select
-          class="ctl opt"
-          aria-label="Colours"
-          value={dress}
-          onChange={(e) => theme.set(e.currentTarget.value as "system")}
+        <button
+          class="ctl controls-open"
+          aria-expanded={sheet}
+          aria-controls="controls"
+          onClick={() => open_sheet(!sheet)}
         >
-          <option value="system">System</option>
-          <option value="light">Light</option>
-          <option value="dark">Dark</option>
-        </select>
-        <button class="ctl opt" aria-label="Keys" title="Keys (?)" onClick={() => ask(!help)}>
-          ?
+          Controls
         </button>
+        <div id="controls" class={`controls${sheet ? " open" : ""}`}>
+          <Within />
+          <Seg
+            value={still ? "paused" : "live"}
+            of={{ live: "Live", paused: "Paused" }}
+            on={(v) => paused.set(v === "paused")}
+            label="Live or paused (Space)"
+          />
+          {service.data?.read_only && (
+            <span class="tag" title="The service was started with --read-only">
+              read only
+            </span>
+          )}
+          <span class="gap" />
+          <Cost />
+          <select
+            class="ctl"
+            aria-label="Colours"
+            value={dress}
+            onChange={(e) => theme.set(e.currentTarget.value as "system")}
+          >
+            <option value="system">System</option>
+            <option value="light">Light</option>
+            <option value="dark">Dark</option>
+          </select>
+          <button class="ctl opt" aria-label="Keys" title="Keys (?)" onClick={() => ask(!help)}>
+            ?
+          </button>
+        </div>
       </header>
       <Side jobs={jobs} />
       <main id="main" tabIndex={-1}>

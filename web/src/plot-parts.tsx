@@ -1,5 +1,5 @@
 // What belongs to charts and needs no chart library.
-import { go, range_text } from "./route";
+import { put, range_text } from "./route";
 
 export function Legend({ of }: { of: { name: string; token: string }[] }) {
   return (
@@ -14,16 +14,16 @@ export function Legend({ of }: { of: { name: string; token: string }[] }) {
   );
 }
 
-// What a drag on a chart does: the flame graph of just that time.
-export function flame_of(from: number, until: number, of: Record<string, string | null> = {}) {
-  if (until > from) go("flame", { ...of, from: "record", a: range_text({ from, until }) });
+// What a drag on a chart does: it chooses that time, in all views. The header leads to its flame graph.
+export function choose_time(from: number, until: number) {
+  if (until > from) put({ range: range_text({ from, until }) });
 }
 
 // The same for a chart over steps: from the end of the step before to the end of the last.
-export function flame_of_steps(x: number[], times: number[]) {
+export function choose_steps(x: number[], times: number[]) {
   return (from: number, until: number) => {
     const first = x.findIndex((v) => v >= from),
       last = x.findLastIndex((v) => v <= until);
-    if (first >= 0 && last >= first) flame_of(times[Math.max(0, first - 1)], times[last]);
+    if (first >= 0 && last >= first) choose_time(times[Math.max(0, first - 1)], times[last]);
   };
 }

@@ -1,5 +1,7 @@
 // Where the page is: #/view?target=...&... Everything that a view shows can be had again from its address.
+import { clock } from "./format";
 import { cell, useCell } from "./store";
+import { LAST_S, type Span } from "./timeline";
 
 export interface Route {
   view: string;
@@ -111,3 +113,13 @@ export function useRange(dead = false, table = "memory_usage"): Chosen_range {
     and: test ? ` AND ${test}` : "",
   };
 }
+
+// The time that a view shows, in seconds since 1970. live: it ends now, and moves on.
+export function span_of(text: string, now: number): Span & { live: boolean; text: string } {
+  const fixed = parse_range(text);
+  if (fixed) return { ...fixed, live: false, text: `${clock(fixed.from * 1000)} to ${clock(fixed.until * 1000)}` };
+  const last = Number(text) || LAST_S,
+    words = last % 3600 === 0 ? `${last / 3600} h` : last % 60 === 0 ? `${last / 60} min` : `${last} s`;
+  return { from: now - last, until: now, live: true, text: `The last ${words}` };
+}
+export const useSpan = (now: number) => span_of(useRoute().args.get("range") ?? "", now);

@@ -4,7 +4,7 @@ import { lines_by_rank, rank_name } from "../by-rank";
 import { bytes, some } from "../format";
 import { useLive } from "../live";
 import { Plot } from "../plot";
-import { flame_of, Legend } from "../plot-parts";
+import { choose_time, Legend } from "../plot-parts";
 import { href, useRange, useRanks, type Chosen } from "../route";
 import { Command, Foot, Loading, Trouble } from "../ui";
 import { is_chosen } from "../verdict";
@@ -97,12 +97,19 @@ export function MemoryOfJob({ chosen }: { chosen: Chosen }) {
           <>
             <div class="sec">
               <h2>Resident memory</h2>
-              <span class="say">MB; a drag shows the flame graph of that time</span>
+              <span class="say">MB; a drag chooses a time</span>
               <span class="gap" />
               <Legend of={lines} />
               <a href={href("sql", { q: sql })}>As SQL</a>
             </div>
-            <Plot x={x} time height={220} range={flame_of} label="Resident memory of each rank in MB" series={lines} />
+            <Plot
+              x={x}
+              time
+              height={220}
+              range={choose_time}
+              label="Resident memory of each rank in MB"
+              series={lines}
+            />
           </>
         ) : (
           <div class="pane">

@@ -7,7 +7,7 @@ import { useLive } from "../live";
 import { memory_words, recorded_words, type Takes } from "../memory-words";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { Plot } from "../plot";
-import { flame_of, Legend } from "../plot-parts";
+import { choose_time, Legend } from "../plot-parts";
 import { href, useRange } from "../route";
 import { Foot, Loading, Trouble, why } from "../ui";
 import { MemoryOfJob } from "./memory-job";
@@ -284,14 +284,13 @@ function OverTime({
       <div class="sec">
         <h2>Resident memory</h2>
         <span class="say">
-          MB, a row a second{marks.length ? `; a line every ${some(every, "step")}` : ""}; a drag shows the flame graph
-          of that time
+          MB, a row a second{marks.length ? `; a line every ${some(every, "step")}` : ""}; a drag chooses a time
         </span>
         <span class="gap" />
         <Legend of={series} />
         <a href={query}>As SQL</a>
       </div>
-      <Plot x={x} time height={200} range={flame_of} label="Memory in MB" series={series} marks={marks} />
+      <Plot x={x} time height={200} range={choose_time} label="Memory in MB" series={series} marks={marks} />
       {!more.length && !dead && (
         <p class="pane dim">
           Python's heap, torch and GPUs over time come with a recording:{" "}
@@ -308,7 +307,7 @@ function OverTime({
         x={x}
         time
         height={120}
-        range={flame_of}
+        range={choose_time}
         label="CPU in percent of a core"
         series={[{ name: "CPU", token: "--sp-fwd", values: cpu }]}
         marks={marks}

@@ -208,7 +208,11 @@ export default function Now() {
               <Lines title="Named by a finding" lines={first} at={0} picked={picked} />
               <Lines title={first.length ? "The rest" : "Processes"} lines={rest} at={first.length} picked={picked} />
             </div>
-            <Lanes lines={lines} at={now.at} />
+            <Lanes
+              lines={lines}
+              at={now.at}
+              probed={!!targets.data?.some((t) => t.state === "probed" && is_chosen(chosen, t))}
+            />
           </>
         )}
       </div>

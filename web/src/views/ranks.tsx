@@ -5,7 +5,7 @@ import { command, curl, with_args, type Row, type Target } from "../api";
 import { bytes, count, ms, ranges, some } from "../format";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
-import { flame_of, Legend } from "../plot-parts";
+import { choose_time, Legend } from "../plot-parts";
 import { go, href, put, useRanks, useRange, useRoute, type Chosen } from "../route";
 import { colour, repaint, useCell } from "../store";
 import { Blank, Command, Foot, Loading, Trouble, why } from "../ui";
@@ -155,7 +155,7 @@ function HeatMap({
       };
     },
     begun = useRef<ReturnType<typeof under> | null>(null);
-  // A click chooses a cell, a drag the time of several: the flame graph of that rank.
+  // A click chooses a cell, a drag the time of several.
   const over = (e: MouseEvent) => {
     const a = begun.current,
       b = under(e);
@@ -168,8 +168,7 @@ function HeatMap({
     const cell = (s: number) => cells.at.get(`${a.rank.pid} ${s}`),
       first = cell(Math.min(a.step, b.step)),
       last = cell(Math.max(a.step, b.step));
-    if (first && last)
-      flame_of(Number(first.t), Number(last.t) + Number(last.duration_ms) / 1000, { target: a.rank.pid, all: null });
+    if (first && last) choose_time(Number(first.t) - Number(first.duration_ms) / 1000, Number(last.t));
   };
   const slow = ranks
     .map((r) => ({

@@ -7,7 +7,7 @@ import { Grid, is_numeric, type Table } from "../grid";
 import { useLive } from "../live";
 import { Plot } from "../plot";
 import { COLOURS } from "../colours";
-import { flame_of } from "../plot-parts";
+import { choose_time } from "../plot-parts";
 import { put, useChosen, useRoute } from "../route";
 import { copy, Copy, Foot, Loading, Seg } from "../ui";
 
@@ -206,7 +206,7 @@ function Chart({ table }: { table: Table }) {
         time={times >= 0}
         bars={times < 0 && data.x.length <= 200}
         label={table.columns[of]}
-        range={times >= 0 && chosen ? flame_of : undefined}
+        range={times >= 0 && chosen ? choose_time : undefined}
       />
     </div>
   );

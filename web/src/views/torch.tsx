@@ -5,7 +5,7 @@ import { count, ms } from "../format";
 import { useLive } from "../live";
 import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
-import { flame_of_steps, Legend } from "../plot-parts";
+import { choose_steps, Legend } from "../plot-parts";
 import { href, moment, put, range_text, useRange, useRoute } from "../route";
 import { find_step, median, steps_of, took_long, type Steps } from "../steps";
 import { Foot, Loading, Trouble } from "../ui";
@@ -238,7 +238,7 @@ export default function Torch() {
               <div>
                 <div class="sec">
                   <h2>Step time</h2>
-                  <span class="say">the last {rows.length} steps, ms; a drag shows their flame graph</span>
+                  <span class="say">the last {rows.length} steps, ms; a drag chooses their time</span>
                   <span class="gap" />
                   <Legend of={PARTS.map(([, name, token]) => ({ name, token }))} />
                   <a href={href("sql", { q: STEPS })}>As SQL</a>
@@ -247,7 +247,7 @@ export default function Torch() {
                   x={rows.map((r) => Number(r.step))}
                   bars
                   height={200}
-                  range={flame_of_steps(
+                  range={choose_steps(
                     rows.map((r) => Number(r.step)),
                     rows.map((r) => Number(r.t)),
                   )}

@@ -5,7 +5,7 @@ import { useLive } from "../live";
 import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
 import { COLOURS } from "../colours";
-import { flame_of_steps } from "../plot-parts";
+import { choose_steps } from "../plot-parts";
 import { href, range_text, useRange } from "../route";
 import { Blank, Command, Foot, Loading, Trouble } from "../ui";
 import { TrainingOfJob } from "./training-job";
@@ -139,7 +139,7 @@ export default function Training() {
                   <Plot
                     x={x}
                     height={150}
-                    range={flame_of_steps(x, times)}
+                    range={choose_steps(x, times)}
                     label={n}
                     series={[{ name: n, token: COLOURS[i % COLOURS.length], values: rows.map((r) => number(r[n])) }]}
                     marks={bad
