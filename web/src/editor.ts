@@ -1,6 +1,13 @@
 // The SQL editor: CodeMirror in a shadow root, where its styles are sheets and no <style> elements, which the page's
 // policy forbids.
-import { acceptCompletion, autocompletion, closeBrackets, completionKeymap } from "@codemirror/autocomplete";
+import {
+  acceptCompletion,
+  autocompletion,
+  closeBrackets,
+  closeCompletion,
+  completionKeymap,
+  completionStatus,
+} from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
 import { PostgreSQL, sql } from "@codemirror/lang-sql";
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
@@ -68,6 +75,7 @@ export function make_editor(host: HTMLElement, text: string, on: { run(): void; 
             {
               key: "Escape",
               run: (v) => {
+                if (completionStatus(v.state) !== null) return closeCompletion(v);
                 v.contentDOM.blur();
                 return false;
               },

@@ -1,34 +1,11 @@
 // Rows as a table of which only the part in sight is in the document: a million of them scroll.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-
-export interface Table {
-  columns: string[];
-  rows: unknown[][];
-}
+import { cell_text, is_numeric, widths_of, type Table } from "./grid-rows";
 
 const ROW = 22;
 // A browser cuts what is taller than some ten million pixels: beyond this, a pixel of the scroll bar stands for more
 // than one of the rows.
 const TALLEST = 8_000_000;
-
-export function cell_text(v: unknown): string {
-  return v === null || v === undefined
-    ? "NULL"
-    : typeof v === "object"
-      ? JSON.stringify(v)
-      : typeof v === "number" && !Number.isInteger(v)
-        ? String(Number(v.toPrecision(7)))
-        : String(v);
-}
-
-export function is_numeric(table: Table, column: number): boolean {
-  let seen = false;
-  for (const row of table.rows.slice(0, 200)) {
-    if (typeof row[column] === "number") seen = true;
-    else if (row[column] !== null) return false;
-  }
-  return seen;
-}
 
 function compare(a: unknown, b: unknown): number {
   if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
@@ -39,20 +16,13 @@ export function Grid({ table, height }: { table: Table; height: string }) {
   const box = useRef<HTMLDivElement>(null),
     [top, scroll] = useState(0),
     [tall, grow] = useState(400),
+    [room, widen] = useState(0),
     [by, sort] = useState<{ column: number; down: boolean } | null>(null);
   const numeric = useMemo(
     () => table.columns.map((_, i) => is_numeric(table, i)),
     [table.columns, table.rows.length > 0],
   );
-  const widths = useMemo(
-    () =>
-      table.columns.map((name, i) => {
-        let most = name.length + 2;
-        for (const row of table.rows.slice(0, 200)) most = Math.max(most, cell_text(row[i]).length);
-        return Math.min(52, Math.max(6, most)) * 7.2 + (i ? 18 : 26);
-      }),
-    [table.columns, Math.min(200, table.rows.length)],
-  );
+  const widths = useMemo(() => widths_of(table, room), [table.columns, Math.min(200, table.rows.length), room]);
   const order = useMemo(() => {
     if (!by) return null;
     const at = Array.from(table.rows.keys());
@@ -64,7 +34,10 @@ export function Grid({ table, height }: { table: Table; height: string }) {
     box.current?.scrollTo(0, 0);
   }, [table.columns]);
   useEffect(() => {
-    const watch = new ResizeObserver(() => grow(box.current?.clientHeight ?? 400));
+    const watch = new ResizeObserver(() => {
+      grow(box.current?.clientHeight ?? 400);
+      widen(box.current?.clientWidth ?? 0);
+    });
     watch.observe(box.current!);
     return () => watch.disconnect();
   }, []);

@@ -2,7 +2,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, command, curl, json, with_args, type Process, type Row } from "../api";
 import { bytes, count } from "../format";
-import { Grid, type Table } from "../grid";
+import { Grid } from "../grid";
+import type { Table } from "../grid-rows";
 import { useLive } from "../live";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { go, href, put, useRoute, type Chosen } from "../route";

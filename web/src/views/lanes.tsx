@@ -62,6 +62,14 @@ function draw(c: HTMLCanvasElement, height: number, of: Drawn) {
   }
 }
 
+// What was at that place.
+function tell(line: Line | undefined, lane: Stretch[] | undefined, t: number): string {
+  const s = lane?.find((q) => q.from <= t && q.until >= t);
+  if (!line || !s) return clock(t * 1000);
+  const when = `${clock(s.from * 1000)} to ${clock(s.until * 1000)}`;
+  return `${name_of(line)}: ${WORDS[s.state]}, ${when}${s.recorded ? ", as recorded" : ""}`;
+}
+
 // What was recorded: of the agents that are in these processes.
 function useCells(probed: boolean, live: boolean): Recorded_cell[] {
   const chosen = useChosen(),
@@ -84,7 +92,7 @@ export function Lanes({ lines, at, probed }: { lines: Line[]; at: number; probed
     cells = useCells(probed, span.live),
     height = Math.min(320, Math.max(24, lines.length * 16));
   const [drag, set] = useState<{ a: number; b: number } | null>(null),
-    [over, point] = useState("");
+    [hover, point] = useState<{ row: number; t: number } | null>(null);
   remember(lines, at);
   const pids = lines.map((l) => l.pid).join(),
     lanes = useMemo(() => lines.map((l) => stretches_of(l.pid, cells, looks)), [pids, cells, at]);
@@ -97,17 +105,7 @@ export function Lanes({ lines, at, probed }: { lines: Line[]; at: number; probed
     const { width } = canvas.current!.getBoundingClientRect();
     return span.from + (Math.max(0, e.offsetX - left) / (width - left)) * (span.until - span.from);
   };
-  const tell = (e: PointerEvent) => {
-    const row = Math.floor((e.offsetY / height) * lines.length),
-      t = time(e),
-      s = lanes[row]?.find((q) => q.from <= t && q.until >= t);
-    point(
-      s
-        ? `${name_of(lines[row])}: ${WORDS[s.state]}, ${clock(s.from * 1000)} to ${clock(s.until * 1000)}` +
-            (s.recorded ? ", as recorded" : "")
-        : clock(t * 1000),
-    );
-  };
+  const over = hover && tell(lines[hover.row], lanes[hover.row], hover.t);
   if (!lines.length || !lanes.some((l) => l.length)) return null;
   const seen = [...new Set(lanes.flatMap((l) => l.map((s) => s.state)))] as State[];
   return (
@@ -138,10 +136,13 @@ export function Lanes({ lines, at, probed }: { lines: Line[]; at: number; probed
             e.currentTarget.setPointerCapture(e.pointerId);
           }}
           onPointerMove={(e) => {
-            tell(e);
+            point({
+              row: Math.max(0, Math.min(lines.length - 1, Math.floor((e.offsetY / height) * lines.length))),
+              t: time(e),
+            });
             if (drag) set({ a: drag.a, b: time(e) });
           }}
-          onPointerLeave={() => point("")}
+          onPointerLeave={() => point(null)}
           onPointerUp={() => {
             set(null);
             if (picked && picked.until - picked.from > (span.until - span.from) / 200)

@@ -1,14 +1,16 @@
 // SQL: everything that is known of processes as tables; a query is a link.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, command, curl, parse, with_args, type Row } from "../api";
+import { ApiError, ask, command, curl, parse, with_args, type Row, type Target } from "../api";
 import { make_editor, type Catalog, type Editor } from "../editor";
 import { count, some } from "../format";
-import { Grid, is_numeric, type Table } from "../grid";
+import { axes_of, lines_of, type Axes } from "../chart";
+import { Grid } from "../grid";
+import { cell_text, is_numeric, with_ranks, type Table } from "../grid-rows";
 import { useLive } from "../live";
 import { Plot } from "../plot";
-import { COLOURS } from "../colours";
-import { choose_time } from "../plot-parts";
+import { choose_time, Legend } from "../plot-parts";
 import { put, useChosen, useRoute } from "../route";
+import { past, remember, save, saved } from "../saved";
 import { copy, Copy, Foot, Loading, Seg } from "../ui";
 
 const MOST = 1_000_000;
@@ -160,64 +162,166 @@ function Side({ known, insert }: { known: Known; insert(text: string): void }) {
   );
 }
 
-function Chart({ table }: { table: Table }) {
-  const chosen = useChosen();
-  const numeric = table.columns.map((_, i) => i).filter((i) => is_numeric(table, i)),
-    [y, set] = useState<number | null>(null);
-  const times = table.columns.findIndex(
-    (_, i) => typeof table.rows[0]?.[i] === "string" && /^\d{4}-\d\d-\d\d[ T]\d\d:/.test(String(table.rows[0][i])),
+// A few names: a bar each, with its figure.
+function Bars({ table, axes }: { table: Table; axes: Axes }) {
+  const most = Math.max(...table.rows.map((r) => Math.abs(Number(r[axes.y] ?? 0)))) || 1;
+  return (
+    <table class="bars">
+      <thead>
+        <tr>
+          <th>{table.columns[axes.x!]}</th>
+          <th class="num">{table.columns[axes.y]}</th>
+          <th>
+            <span class="sr">Bar</span>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {table.rows.map((r, i) => (
+          <tr key={i}>
+            <td class="some mono" title={cell_text(r[axes.x!])}>
+              {cell_text(r[axes.x!])}
+            </td>
+            <td class="num">{cell_text(r[axes.y])}</td>
+            <td class="cut">
+              <span class="meter" style={{ width: `${(100 * Math.abs(Number(r[axes.y] ?? 0))) / most}%` }} />
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
-  const label = table.columns.findIndex((_, i) => i !== times && !numeric.includes(i)),
-    of = y !== null && numeric.includes(y) ? y : (numeric.find((i) => i !== 0) ?? numeric[0]);
-  const data = useMemo(() => {
-    const rows = table.rows.slice(0, 100_000);
-    if (times >= 0) {
-      const pairs = rows
-        .map((r) => [Date.parse(`${String(r[times]).replace(" ", "T")}Z`) / 1000, r[of] as number | null] as const)
-        .filter(([t]) => !Number.isNaN(t))
-        .sort((a, b) => a[0] - b[0]);
-      return { x: pairs.map(([t]) => t), y: pairs.map(([, v]) => v) };
-    }
-    const by = numeric[0] !== of && numeric[0] === 0 ? 0 : -1;
-    const pairs = rows
-      .map((r, i) => [by >= 0 ? (r[by] as number) : i, r[of] as number | null] as const)
-      .sort((a, b) => a[0] - b[0]);
-    return { x: pairs.map(([t]) => t), y: pairs.map(([, v]) => v) };
-  }, [table.rows, table.rows.length, of, times]);
-  if (!numeric.length) return <p class="pane dim">No column of the result is a number: there is nothing to draw.</p>;
+}
+
+function Chart({ table }: { table: Table }) {
+  const chosen = useChosen(),
+    [x, across] = useState<number | null>(),
+    [y, up] = useState<number | null>(null);
+  useEffect(() => {
+    across(undefined);
+    up(null);
+  }, [table.columns.join()]);
+  const axes = useMemo(() => axes_of(table, { x, y }), [table.rows, table.rows.length, x, y]),
+    drawn = useMemo(() => axes && axes.kind !== "label" && lines_of(table, axes), [axes]);
+  if (!axes) return <p class="pane dim">No column of the result is a number: there is nothing to draw.</p>;
+  const columns = table.columns.map((name, i) => (
+    <option key={i} value={i}>
+      {name}
+    </option>
+  ));
   return (
     <div>
       <div class="sec">
-        <select class="ctl" aria-label="Column" value={of} onChange={(e) => set(Number(e.currentTarget.value))}>
-          {numeric.map((i) => (
-            <option key={i} value={i}>
-              {table.columns[i]}
-            </option>
-          ))}
+        <select class="ctl" aria-label="Drawn" value={axes.y} onChange={(e) => up(Number(e.currentTarget.value))}>
+          {columns.filter((_, i) => is_numeric(table, i))}
+        </select>
+        <span class="say">over</span>
+        <select
+          class="ctl"
+          aria-label="Across"
+          value={axes.x ?? -1}
+          onChange={(e) => across(Number(e.currentTarget.value) < 0 ? null : Number(e.currentTarget.value))}
+        >
+          <option value={-1}>the order of the rows</option>
+          {columns}
         </select>
         <span class="say">
-          {times >= 0 ? `over ${table.columns[times]}, UTC as recorded` : label >= 0 ? "in the order of the rows" : ""}
+          {axes.kind === "time" ? "UTC, as recorded" : ""}
+          {drawn && drawn.left ? `; ${some(drawn.left, "line")} more not drawn` : ""}
         </span>
+        <span class="gap" />
+        {drawn && drawn.lines.length > 1 && <Legend of={drawn.lines} />}
       </div>
-      <Plot
-        x={data.x}
-        series={[{ name: table.columns[of], token: COLOURS[0], values: data.y }]}
-        height={280}
-        time={times >= 0}
-        bars={times < 0 && data.x.length <= 200}
-        label={table.columns[of]}
-        range={times >= 0 && chosen ? choose_time : undefined}
-      />
+      {drawn ? (
+        <Plot
+          x={drawn.x}
+          series={drawn.lines}
+          height={280}
+          time={axes.kind === "time"}
+          bars={axes.kind !== "time" && drawn.lines.length === 1 && drawn.x.length <= 200}
+          label={table.columns[axes.y]}
+          range={axes.kind === "time" && chosen ? choose_time : undefined}
+        />
+      ) : (
+        <Bars table={table} axes={axes} />
+      )}
     </div>
   );
 }
 
-function past(): string[] {
-  try {
-    return JSON.parse(localStorage.getItem("sql") ?? "[]");
-  } catch {
-    return [];
-  }
+// Queries with a name, of this browser: chosen, kept and forgotten.
+function Saved({ text, run }: { text(): string; run(sql: string): void }) {
+  const [names, tell] = useState(Object.keys(saved())),
+    [asks, ask_name] = useState(false),
+    [name, type] = useState("");
+  const keep = (sql: string | null) => {
+    if (name.trim()) save(name.trim(), sql);
+    tell(Object.keys(saved()));
+    ask_name(false);
+  };
+  if (asks)
+    return (
+      <form
+        class="asks"
+        onSubmit={(e) => {
+          e.preventDefault();
+          keep(text());
+        }}
+      >
+        <input
+          class="ctl"
+          aria-label="Name of the query"
+          placeholder="Name"
+          list="saved-queries"
+          ref={(e) => e?.focus()}
+          value={name}
+          onInput={(e) => type(e.currentTarget.value)}
+          onKeyDown={(e) => {
+            if (e.key === "Escape") ask_name(false);
+          }}
+        />
+        <datalist id="saved-queries">
+          {names.map((n) => (
+            <option key={n} value={n} />
+          ))}
+        </datalist>
+        <button class="ctl main">Save</button>
+        {names.includes(name.trim()) && (
+          <button type="button" class="ctl danger" onClick={() => keep(null)}>
+            Forget it
+          </button>
+        )}
+      </form>
+    );
+  return (
+    <>
+      {names.length > 0 && (
+        <select
+          class="ctl"
+          aria-label="Saved queries"
+          value=""
+          onChange={(e) => {
+            const sql = saved()[e.currentTarget.value];
+            type(e.currentTarget.value);
+            e.currentTarget.value = "";
+            if (sql) run(sql);
+          }}
+        >
+          <option value="" disabled>
+            Saved
+          </option>
+          {names.map((n) => (
+            <option key={n} value={n}>
+              {n}
+            </option>
+          ))}
+        </select>
+      )}
+      <button class="ctl" onClick={() => ask_name(true)}>
+        Save as
+      </button>
+    </>
+  );
 }
 
 export default function Sql() {
@@ -236,7 +340,7 @@ export default function Sql() {
   go.current = () => {
     const text = editor.current!.text();
     put({ q: text });
-    localStorage.setItem("sql", JSON.stringify([text, ...past().filter((t) => t !== text)].slice(0, 30)));
+    remember(text);
     stop.current?.abort();
     stop.current = new AbortController();
     show({ table: { columns: [], rows: [] }, over: false, cut: false, ms: 0, bytes: 0, error: null });
@@ -271,7 +375,12 @@ export default function Sql() {
     a.click();
     setTimeout(() => URL.revokeObjectURL(a.href), 10000);
   };
-  const table = result?.table;
+  const targets = useLive<Target[]>(chosen?.all ? "/api/v1/targets" : null, 10000),
+    rank_of = useMemo(
+      () => new Map((targets.data ?? []).flatMap((t) => (t.rank === null ? [] : [[t.pid, Number(t.rank)]]))),
+      [targets.data],
+    ),
+    table = useMemo(() => result && with_ranks(result.table, rank_of), [result, rank_of.size]);
   return (
     <>
       <div class="sql body">
@@ -308,6 +417,13 @@ export default function Sql() {
                 </option>
               ))}
             </select>
+            <Saved
+              text={() => editor.current!.text()}
+              run={(t) => {
+                editor.current?.set(t);
+                go.current();
+              }}
+            />
             <button class="ctl" onClick={() => copy(location.href)}>
               Copy link
             </button>
