@@ -231,8 +231,8 @@ static bool has_answered(const struct pb_topic *t, const struct pb_serve_job_res
            (t->route->flags & PB_ROUTE_PARTIAL && end->status == 3 && !end->late);
 }
 
-/* A command that looks at a job takes longer the more there is: it rests in proportion, so that its share of a
- * CPU stays the same. */
+/* A command that looks at a job takes longer the more there is: it rests in proportion, so that its share of
+ * a CPU stays the same. */
 static uint64_t pause_ns(const struct pb_topic *t, bool answered, int status)
 {
     const struct pb_topic_spec *spec = &t->route->topic;

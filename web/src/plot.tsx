@@ -19,13 +19,25 @@ export interface PlotProps {
   label: string;
   format?(v: number): string;
   range?(from: number, to: number): void;
+  spans?: boolean; // lines that have their values at other places than their neighbours
   marks?: { at: number; name: string; token?: string }[];
 }
 
-export function Plot({ x, series, height = 160, time = false, bars = false, label, format, range, marks }: PlotProps) {
+export function Plot({
+  x,
+  series,
+  height = 160,
+  time = false,
+  bars = false,
+  label,
+  format,
+  range,
+  spans = false,
+  marks,
+}: PlotProps) {
   const box = useRef<HTMLDivElement>(null),
     paint = useCell(repaint);
-  const shape = `${series.map((s) => s.name + s.token).join()}${height}${time}${bars}${paint}`,
+  const shape = `${series.map((s) => s.name + s.token).join()}${height}${time}${bars}${spans}${paint}`,
     made = useRef<uPlot | undefined>(undefined);
   const data = [x, ...series.map((s) => s.values)] as uPlot.AlignedData,
     held = useRef(marks);
@@ -76,6 +88,7 @@ export function Plot({ x, series, height = 160, time = false, bars = false, labe
             fill: bars ? colour(s.token) : undefined,
             width: bars ? 0 : 1.5,
             points: { show: false },
+            spanGaps: spans,
             paths: bars ? uPlot.paths.bars!({ size: [0.8, 40] }) : undefined,
           })),
         ],

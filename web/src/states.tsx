@@ -60,11 +60,30 @@ export function thread_state(t: Thread): State {
   return t.waits_for ? (KINDS[t.waits_for.kind] ?? "wait") : "wait";
 }
 
+const PLAIN: [RegExp, string][] = [
+  [/^futex/, "waiting for another thread"],
+  [/nanosleep$/, "sleeping"],
+  [/^(p?poll|p?select6?|epoll_p?wait2?)$/, "waiting for I/O"],
+  [/^(p?read(v|64)?|recv\w*)$/, "reading"],
+  [/^(p?write(v|64)?|send\w*)$/, "writing"],
+  [/^accept4?$/, "waiting for a connection"],
+  [/^connect$/, "connecting"],
+  [/^wait(4|id|pid)$/, "waiting for a child process"],
+  [/^flock$/, "waiting for a file lock"],
+  [/sync$/, "writing to disk"],
+];
+
+// "waiting in futex" in words; what has none stays as it is. The raw text is shown on hover.
+export function call_words(state: string): string {
+  const call = /^waiting in (\w+)/.exec(state)?.[1];
+  return PLAIN.find(([is]) => call && is.test(call))?.[1] ?? state;
+}
+
 export function wait_words(t: Thread): string {
   const w = t.waits_for;
-  if (!w) return t.state;
+  if (!w) return call_words(t.state);
   const group = w.group ? ` of ${w.group}` : "";
-  if (w.kind === "futex" || w.kind === "system call") return `${t.state}${group}`;
+  if (w.kind === "futex" || w.kind === "system call") return `${call_words(t.state)}${group}`;
   return `${w.what ? `${w.kind}: ${w.what}` : w.kind}${group}`;
 }
 
@@ -115,9 +134,9 @@ export function Glyph({ state }: { state: State }) {
   );
 }
 
-export function StateTag({ state, word }: { state: State; word?: string }) {
+export function StateTag({ state, word, title }: { state: State; word?: string; title?: string }) {
   return (
-    <span class={`st st-${state}`}>
+    <span class={`st st-${state}`} title={title}>
       <Glyph state={state} />
       {word ?? WORDS[state]}
     </span>

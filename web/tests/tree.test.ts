@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Process, Thread } from "../src/api";
-import { merge } from "../src/tree";
+import { call_words } from "../src/states";
+import { first_end, merge, type Node } from "../src/tree";
 
 function process(pid: number, ...functions: string[]): Process {
   const frames = functions.map((name) => ({
@@ -63,4 +64,23 @@ test("a stack that ends above others is an end of its own", () => {
     root[0].ends.map((w) => w.process.pid),
     [1],
   );
+});
+
+const ends = (level: Node[]): { node: Node }[] => level.flatMap((node) => [{ node }, ...ends(node.children)]);
+const first = (processes: Process[], culprits: number[] = []) =>
+  first_end(ends(merge(processes, choice).root), processes.length, new Set(culprits))?.node.name;
+
+test("the odd one is chosen first, the culprit before it, and nobody where all are at one place", () => {
+  const four = [1, 2, 3].map((pid) => process(pid, "wait", "train")).concat(process(4, "fetch", "train"));
+  assert.equal(first(four), "fetch");
+  assert.equal(first(four, [2]), "wait");
+  assert.equal(first([1, 2, 3].map((pid) => process(pid, "train"))), undefined);
+  assert.equal(first([process(1, "step", "train")]), "step");
+});
+
+test("a system call is told in words, and an unknown one as it is", () => {
+  assert.equal(call_words("waiting in futex"), "waiting for another thread");
+  assert.equal(call_words("waiting in clock_nanosleep"), "sleeping");
+  assert.equal(call_words("waiting in io_uring_enter"), "waiting in io_uring_enter");
+  assert.equal(call_words("running"), "running");
 });

@@ -11,8 +11,10 @@ import { href, put, range_text, useRanks, useRoute, type Chosen } from "../route
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { StateTag, state_word, thread_state, wait_words } from "../states";
 import { Strip as Times } from "../strip";
-import { merge, type Node, type Who } from "../tree";
+import { first_end, is_odd, merge, type Node, type Who } from "../tree";
 import { Blank, Command, Foot, Loading, Seg, Switch, Trouble } from "../ui";
+import { useCell } from "../store";
+import { judged } from "../verdict";
 import { Act } from "./record";
 import { Source } from "./source";
 
@@ -198,7 +200,7 @@ function Single({ node, first, past, shown }: { node: Node; first: Who; past: bo
         <ul class="chain">
           <li>
             {first.process.label}, thread {first.thread.name} (tid {first.thread.tid}):{" "}
-            <StateTag state={thread_state(first.thread)} word={wait_words(first.thread)} />
+            <StateTag state={thread_state(first.thread)} word={wait_words(first.thread)} title={first.thread.state} />
           </li>
           {w?.seconds !== undefined && <li>for {seconds(w.seconds)}</li>}
           {(w?.holder_tid || w?.holder_pid) && (
@@ -270,8 +272,7 @@ function Tree({
   return (
     <div class="tree" role="tree" aria-label="Merged stacks" ref={box}>
       {rows.map(({ node, path }, i) => {
-        const odd =
-          processes > 2 && node.processes * 3 <= processes && (processes < 40 || node.processes * 20 <= processes);
+        const odd = is_odd(node, processes);
         return (
           <>
             <div
@@ -423,7 +424,7 @@ function Pause({ pid, label, probed }: { pid: number; label: string; probed: boo
       ) : (
         <Act
           label={`Pause ${label}`}
-          plain
+          danger
           confirm={
             `Holds the main thread of ${label} where it is; what waits for it waits too. It goes on by ` +
             `itself after 10 minutes.`
@@ -447,7 +448,8 @@ export default function Activity() {
     cluster = !!chosen && is_cluster(chosen.target);
   const threads = cluster || (args.get("threads") ?? (single ? "all" : "main")) === "all",
     idle = cluster || args.get("idle") === "1",
-    picked = args.get("frame") ?? "";
+    [first, choose_first] = useState<string>(),
+    picked = args.get("frame") ?? first ?? "";
   const past = usePast(chosen, about?.target, !!about?.dead);
   const one = single && !native && /^\d+$/.test(chosen.target); // its stacks are a topic
   const path =
@@ -471,7 +473,14 @@ export default function Activity() {
     unread = (given ?? []).filter((p): p is Unread => !!p.error);
   const tree = useMemo(() => given && merge(read, { lines, threads, idle }), [given, lines, threads, idle]);
   const rows = tree ? flat(tree.root, closed) : [],
-    at = rows.findIndex((r) => r.path === picked);
+    culprits = useCell(judged).flatMap((j) => j.shown?.pid ?? []);
+  // Once, when the stacks have come: later it would take away what somebody looks at.
+  useEffect(() => choose_first(undefined), [chosen?.target]);
+  useEffect(() => {
+    if (first === undefined && rows.length && !args.has("culprit"))
+      choose_first(first_end(rows, read.length, new Set(culprits))?.path ?? "");
+  }, [rows.length, first]);
+  const at = rows.findIndex((r) => r.path === picked);
   useCulprit(rows, picked);
   const pick = (p: string) => put({ frame: p }),
     toggle = (p: string) =>
@@ -496,7 +505,10 @@ export default function Activity() {
     ArrowRight: () => {
       if (closed.has(picked)) toggle(picked);
     },
-    Escape: () => put({ frame: null }),
+    Escape: () => {
+      choose_first("");
+      put({ frame: null });
+    },
   });
   if (!about || !chosen) return <NeedTarget what="Stacks: what every thread of a process is doing." />;
   const text = command("-t", chosen.target, chosen.all && "--all", "backtrace", native && "--native"),

@@ -176,6 +176,7 @@ function Debugger({ target }: { target: string }) {
               <Copy text={launch(address)}>Copy launch.json</Copy>{" "}
               <Act
                 label="Stop listening"
+                danger
                 plain
                 path={`/api/v1/targets/${id}/debug/stop`}
                 done={() => keep("")}
@@ -265,6 +266,7 @@ export default function Debug() {
                         <td>
                           <Act
                             label="Remove"
+                            danger
                             plain
                             path={`/api/v1/targets/${id}/breakpoints/stop`}
                             body={String(p.number)}

@@ -14,13 +14,14 @@ interface ActProps {
   path: string;
   body?: string;
   plain?: boolean;
+  danger?: boolean; // it takes something away, or holds the job
   confirm?: string;
   done(said: string): void;
   failed?(): void;
 }
 
 // A button that changes something. confirm: what it would do, asked before it does.
-export function Act({ label, path, body, plain, confirm, done, failed }: ActProps) {
+export function Act({ label, path, body, plain, danger, confirm, done, failed }: ActProps) {
   const [state, set] = useState<{ busy: boolean; asks?: boolean; error?: ApiError }>({ busy: false }),
     fixed = useReadOnly(),
     no = useRef<HTMLButtonElement>(null);
@@ -45,7 +46,7 @@ export function Act({ label, path, body, plain, confirm, done, failed }: ActProp
   };
   const button = (
     <button
-      class={`ctl${plain ? "" : " main"}`}
+      class={`ctl${danger ? " danger" : plain ? "" : " main"}`}
       disabled={fixed || state.busy}
       title={fixed ? "The service only reads: --read-only" : undefined}
       onClick={() => (confirm && !state.asks ? set({ busy: false, asks: true }) : run())}
@@ -94,8 +95,8 @@ export function NoRows({
       ) : !probed ? (
         <>
           <p>
-            No agent is in this process. It can be brought in while the process runs; this takes a fraction of a
-            millisecond of one thread.
+            No agent is in this process. It can be brought in while the process runs: one thread is held for a fraction
+            of a millisecond, and from then on the agent takes well below 1% of a core.
           </p>
           <Command text={command("-t", target, "inject")} />
           <p>

@@ -108,6 +108,7 @@ export default function Settings() {
                 {probed ? (
                   <Act
                     label="Detach"
+                    danger
                     confirm={
                       "Takes the agent out: its threads, sockets and tables. What it recorded is gone " +
                       "unless it is archived."

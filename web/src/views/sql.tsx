@@ -238,6 +238,7 @@ function Chart({ table }: { table: Table }) {
           series={drawn.lines}
           height={280}
           time={axes.kind === "time"}
+          spans={drawn.lines.length > 1}
           bars={axes.kind !== "time" && drawn.lines.length === 1 && drawn.x.length <= 200}
           label={table.columns[axes.y]}
           range={axes.kind === "time" && chosen ? choose_time : undefined}

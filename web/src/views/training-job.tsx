@@ -55,7 +55,7 @@ export function TrainingOfJob({ chosen }: { chosen: Chosen }) {
                 <Legend of={lines} />
                 <a href={href("sql", { q: `SELECT rank, step, "${name}" FROM training_logs ORDER BY step` })}>As SQL</a>
               </div>
-              <Plot x={x} height={150} label={`${name} of each rank`} series={lines} />
+              <Plot x={x} spans height={150} label={`${name} of each rank`} series={lines} />
             </div>
           );
         })}
