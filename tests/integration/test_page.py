@@ -303,11 +303,10 @@ def test_flame_goes_on_live_and_compares_two_processes(served, job, tmp_path):
     with jobs.python() as other:
         found = browse(served, tmp_path, ["open", f"#/flame?target={job.pid}&seconds=1&live=1&idle=1"],
                        ["see", "of the last 2 rounds"], ["click", "[role=switch]:has-text('Live')"],
-                       ["click", "[role=switch]:has-text('Diff')"],
-                       ["choose", "select[aria-label='B is']", str(other.pid)], ["see", "B against A"],
+                       ["choose", "select[aria-label='Compare with']", str(other.pid)], ["see", "B against A"],
                        ["text", "aside"], ["click", ".seg button:has-text('Off CPU')"], ["see", "B against A"],
                        ["count", "img"])
-    assert re.search(r"train \([^)]*\)\s+0.0\s+\d+", found[6]) and found[-1] == 0
+    assert re.search(r"train \([^)]*\)\s+0.0\s+\d+", found[5]) and found[-1] == 0
 
 
 @browser_only

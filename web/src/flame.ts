@@ -177,6 +177,25 @@ export function tops(f: Flame, most = 200): Top[] {
     .slice(0, most);
 }
 
+// Where the time goes, in a sentence: the functions that take most themselves, and of the program's own code the one
+// that takes most with all that it calls.
+export function flame_words(f: Flame): string {
+  const whole = f.weight[0] || 1,
+    percent = (v: number) => `${((100 * v) / whole).toFixed(0)}%`,
+    all = tops(f, Infinity),
+    most = all.filter((t) => t.self >= whole / 20).slice(0, 3);
+  const above = all
+    .filter((t) => kind_of(t.name) === "own" && t.total < whole * 0.98 && t.total > t.self)
+    .sort((a, b) => b.total - a.total)[0];
+  const within = above && !most.some((t) => t.name === above.name) && above.total >= whole / 5;
+  if (!most.length) return "No function takes more than 5% of the time itself.";
+  const [first, ...rest] = most.map((t) => `${percent(t.self)} in ${t.name}`);
+  return (
+    `The time goes: ${[first, ...rest].join(", ")}.` +
+    (within ? ` ${above.name} and what it calls take ${percent(above.total)}.` : "")
+  );
+}
+
 export const ROW = 20;
 
 // Which names fit a search: of each name once, not of each box.

@@ -83,8 +83,9 @@ function Within() {
     at = useRef<HTMLSelectElement>(null),
     fixed = /^([\d.]+)-([\d.]+)$/.exec(range);
   const move = (key: "w" | "a" | "s" | "d") => () => {
-    const now = Date.now() / 1000;
-    put({ range: range_text(moved(span_of(range, now), key, now)) });
+    const now = Date.now() / 1000,
+      from = (view === "flame" && args.get("a")) || range;
+    put({ range: range_text(moved(span_of(from, now), key, now)), a: null });
   };
   useKeys({
     R: () => at.current?.focus(),

@@ -1,137 +1,34 @@
 // Flame: where the time goes, sampled now or from a recording; one, or two against each other. The canvas has only
 // what is in sight; the table beside it has the same figures.
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, command, curl, text, with_args, type Target } from "../api";
-import {
-  at_point,
-  diff_folded,
-  draw,
-  hits_of,
-  parse_folded,
-  ROW,
-  share_of,
-  tops,
-  type Flame,
-  type Order,
-} from "../flame";
-import { clock, count, job_name, seconds, some } from "../format";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, command, curl, text, with_args } from "../api";
+import { diff_folded, flame_words, hits_of, parse_folded, share_of, tops, type Flame, type Order } from "../flame";
+import { clock, seconds, some } from "../format";
 import { useKeys } from "../keys";
-import { useLive } from "../live";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
 import { Legend } from "../plot-parts";
-import { profile_sql, recorded_folded, useRecorded, type Recorded, type Way } from "../recorded";
-import { href, parse_range, put, range_text, useRange, useRoute, type Chosen, type Range } from "../route";
-import { colour, paused, repaint, useCell } from "../store";
+import { profile_sql, recorded_folded, type Way } from "../recorded";
+import { href, put, range_text, useRoute, type Chosen, type Range } from "../route";
+import { paused, useCell } from "../store";
 import { Strip, Times } from "../strip";
 import { Blank, Command, Foot, Loading, Seg, Switch } from "../ui";
+import { Canvas } from "./flame-canvas";
+import { Compare, useSides, type Side } from "./flame-sides";
 
-const TOKENS: Record<string, string> = {
-  all: "--fl-all",
-  wait: "--fl-wait",
-  own0: "--fl-own",
-  own1: "--fl-own-2",
-  lib0: "--fl-lib",
-  lib1: "--fl-lib-2",
-  nat0: "--fl-nat",
-  nat1: "--fl-nat-2",
-  text: "--fl-text",
-  hit: "--fl-hit",
-  more0: "--df-more",
-  more1: "--df-more-2",
-  less0: "--df-less",
-  less1: "--df-less-2",
-  same: "--df-same",
-};
 const WAYS: Record<Way, string> = { wall: "Wall", cpu: "On CPU", off: "Off CPU", gil: "GIL" };
-const ORDERS: Record<Order, string> = { heavy: "Left heavy", name: "By name" };
-const SHAPES = { icicle: "Icicle", flame: "Flame" };
+const LAYOUTS = {
+  "heavy icicle": "Widest first, downwards",
+  "heavy flame": "Widest first, upwards",
+  "name icicle": "By name, downwards",
+  "name flame": "By name, upwards",
+};
 const KEEP = 20; // rounds of live sampling that are summed up
-
-interface CanvasProps {
-  flame: Flame;
-  hits: boolean[] | null;
-  root: number;
-  up: boolean;
-  zoom(i: number): void;
-  picked: number;
-  pick(i: number): void;
-}
-
-function Canvas({ flame, hits, root, up, zoom, picked, pick }: CanvasProps) {
-  const box = useRef<HTMLDivElement>(null),
-    canvas = useRef<HTMLCanvasElement>(null),
-    paint = useCell(repaint),
-    [size, set] = useState({ width: 0, height: 0, top: 0 }),
-    whole = (flame.deepest + 1) * ROW;
-  const colours = useMemo(() => Object.fromEntries(Object.entries(TOKENS).map(([k, t]) => [k, colour(t)])), [paint]);
-  useEffect(() => {
-    const look = () =>
-      box.current &&
-      set({ width: box.current!.clientWidth, height: box.current!.clientHeight, top: box.current!.scrollTop });
-    const watch = new ResizeObserver(look);
-    watch.observe(box.current!);
-    look();
-    return () => watch.disconnect();
-  }, []);
-  // A fire is looked at from its foot.
-  useLayoutEffect(() => {
-    box.current!.scrollTop = up ? whole : 0;
-  }, [up, whole]);
-  useEffect(() => {
-    const c = canvas.current!,
-      ratio = devicePixelRatio,
-      x = c.getContext("2d")!,
-      w = Math.round(size.width * ratio),
-      h = Math.round(size.height * ratio);
-    if (c.width !== w || c.height !== h) {
-      c.width = w;
-      c.height = h;
-    } // it takes new memory each time
-    x.setTransform(ratio, 0, 0, ratio, 0, 0);
-    if (size.width) draw(x, flame, size.width, size.height, { colours, root, picked, hits, top: size.top, up });
-  }, [flame, size, colours, root, picked, hits, up]);
-  const hit = (e: MouseEvent) => {
-    const r = canvas.current!.getBoundingClientRect();
-    return at_point(flame, root, size.width, e.clientX - r.left, e.clientY - r.top + size.top, up);
-  };
-  return (
-    <div
-      class="stage"
-      ref={box}
-      onScroll={(e) => {
-        const { scrollTop } = e.currentTarget;
-        set((s) => ({ ...s, top: scrollTop }));
-      }}
-      style={{ height: `min(${whole + 2}px, calc(100vh - 250px))` }}
-    >
-      <canvas
-        ref={canvas}
-        role="img"
-        style={{ height: `${size.height}px` }}
-        aria-label={
-          flame.diff
-            ? "Two flame graphs against each other; the table has their figures"
-            : `Flame graph of ${count(Math.round(flame.total))} samples; the table has its figures`
-        }
-        onMouseMove={(e) => {
-          const i = hit(e);
-          if (i >= 0 && i !== picked) pick(i);
-        }}
-        onClick={(e) => {
-          const i = hit(e);
-          if (i >= 0) zoom(i);
-        }}
-      />
-      <div style={{ height: `${Math.max(0, whole - size.height)}px` }} />
-    </div>
-  );
-}
 
 const percent = (v: number) => (100 * v).toFixed(1),
   signed = (v: number) => `${v > 0 ? "+" : v < 0 ? "−" : ""}${Math.abs(100 * v).toFixed(1)}`;
 
-// The same figures as text. It is made once a graph: a walk through the boxes does not touch it.
-function useTable(f: Flame | undefined) {
+// The same figures as text, of what fits the search. It is made once a graph: a walk through the boxes does not touch it.
+function useTable(f: Flame | undefined, find: string) {
   return useMemo(
     () =>
       f && (
@@ -154,47 +51,43 @@ function useTable(f: Flame | undefined) {
             </tr>
           </thead>
           <tbody>
-            {tops(f, 60).map((t) => (
-              <tr key={t.name} class="go" onClick={() => put({ find: t.name })}>
-                <td class="cut mono" title={t.name}>
-                  <button
-                    class="link"
-                    onClick={(e) => {
-                      e.currentTarget.blur();
-                      put({ find: t.name });
-                    }}
-                  >
-                    {t.name}
-                  </button>
-                </td>
-                {f.diff ? (
-                  <>
-                    <td class="num">{percent(t.a)}</td>
-                    <td class="num">{percent(t.b)}</td>
-                    <td class={`num ${t.b - t.a > 0.02 ? "warn strong" : "dim"}`}>{signed(t.b - t.a)}</td>
-                  </>
-                ) : (
-                  <>
-                    <td class="num">{percent(t.self / (f.weight[0] || 1))}</td>
-                    <td class="num dim">{percent(t.total / (f.weight[0] || 1))}</td>
-                  </>
-                )}
-              </tr>
-            ))}
+            {tops(f, find ? Infinity : 60)
+              .filter((t) => t.name.toLowerCase().includes(find))
+              .slice(0, 60)
+              .map((t) => (
+                <tr key={t.name} class="go" onClick={() => put({ find: t.name })}>
+                  <td class="cut mono" title={t.name}>
+                    <button
+                      class="link"
+                      onClick={(e) => {
+                        e.currentTarget.blur();
+                        put({ find: t.name });
+                      }}
+                    >
+                      {t.name}
+                    </button>
+                  </td>
+                  {f.diff ? (
+                    <>
+                      <td class="num">{percent(t.a)}</td>
+                      <td class="num">{percent(t.b)}</td>
+                      <td class={`num ${t.b - t.a > 0.02 ? "warn strong" : "dim"}`}>{signed(t.b - t.a)}</td>
+                    </>
+                  ) : (
+                    <>
+                      <td class="num">{percent(t.self / (f.weight[0] || 1))}</td>
+                      <td class="num dim">{percent(t.total / (f.weight[0] || 1))}</td>
+                    </>
+                  )}
+                </tr>
+              ))}
           </tbody>
         </table>
       ),
-    [f],
+    [f, find],
   );
 }
 
-// One of the two sides: a range of a recording, or what is sampled now.
-interface Side {
-  of: Chosen;
-  recorded: Recorded | null;
-  range: Range | null;
-  name: string;
-}
 interface Options {
   way: Way;
   secs: string;
@@ -307,56 +200,6 @@ function DiffSay({ f, a, b }: { f: Flame; a: Side; b: Side }) {
   );
 }
 
-const target_name = (t: Target) =>
-  `${t.rank !== null ? `rank ${t.rank}, ` : ""}${job_name(t.command)}, pid ${t.pid}` +
-  `${t.state === "dead" || t.state === "archived" ? " (ended)" : ""}`;
-
-// B: another time of the same processes, or another process or run.
-function useSides(chosen: Chosen | undefined, target: Target | undefined, dead: boolean) {
-  const { args } = useRoute(),
-    targets = useLive<Target[]>("/api/v1/targets?dead=true", 10000),
-    diff = args.get("diff") === "1",
-    other = args.get("with");
-  const mine = useRecorded(chosen, target),
-    one = other ? targets.data?.find((t) => t.id === other || String(t.pid) === other) : undefined;
-  const its = useRecorded(other ? { target: other, all: false } : undefined, one),
-    from_record = args.get("from") === "record" || dead || args.has("a");
-  // Of what is recorded, the time that is chosen in the header.
-  const picked = useRange(),
-    whole = (r: Recorded | null): Range | null => {
-      if (!r) return null;
-      const from = Math.max(r.from, picked.from ?? (picked.last ? r.until - picked.last : r.from)),
-        until = Math.min(r.until, picked.until ?? r.until);
-      return until > from ? { from, until } : { from: r.from, until: r.until };
-    },
-    ra = from_record ? (parse_range(args.get("a")) ?? whole(mine.recorded)) : null;
-  const a: Side | null =
-    !chosen || (from_record && !mine.recorded)
-      ? null
-      : { of: chosen, recorded: mine.recorded, range: ra, name: "this" };
-  const rb = from_record ? parse_range(args.get("b")) : null,
-    b_recorded = other ? its.recorded : mine.recorded,
-    ended = one?.state === "dead" || one?.state === "archived";
-  const b: Side | null =
-    !diff || !chosen
-      ? null
-      : other
-        ? from_record || ended
-          ? its.recorded
-            ? {
-                of: { target: other, all: false },
-                recorded: its.recorded,
-                range: rb ?? whole(its.recorded),
-                name: one ? target_name(one) : other,
-              }
-            : null
-          : { of: { target: other, all: false }, recorded: null, range: null, name: one ? target_name(one) : other }
-        : rb && b_recorded
-          ? { of: chosen, recorded: b_recorded, range: rb, name: "then" }
-          : null;
-  return { a, b, diff, other, mine, from_record, targets: targets.data ?? [] };
-}
-
 export default function FlameView() {
   const about = useTarget(),
     { args } = useRoute(),
@@ -384,14 +227,16 @@ export default function FlameView() {
   const f = state.flame && !!state.flame.diff === !!b ? state.flame : undefined,
     hits = useMemo(() => (f ? hits_of(f, find) : null), [f, find]),
     share = useMemo(() => (f ? share_of(f, root, hits) : 0), [f, root, hits]),
-    table = useTable(f);
+    says = useMemo(() => (f && !f.diff ? flame_words(f) : ""), [f]),
+    table = useTable(f, find);
   const step = (to: (i: number) => number) => {
     if (f) {
       const i = to(picked);
       if (i >= 0 && i < f.n) pick(i);
     }
   };
-  const set_range = (r: Range) => put({ [diff && sets === "b" ? "b" : "a"]: range_text(r), from: "record" });
+  const set_range = (r: Range) =>
+    put(diff && sets === "b" ? { b: range_text(r) } : { a: range_text(r), range: range_text(r), from: "record" });
   useKeys({
     r: again,
     x: () => put({ diff: diff ? null : "1" }),
@@ -464,18 +309,6 @@ export default function FlameView() {
           />
         )}
         <Seg value={way} of={WAYS} on={(v) => put({ way: v === "wall" ? null : v })} label="What counts" />
-        <Seg
-          value={order}
-          of={ORDERS}
-          on={(v) => put({ order: v === "heavy" ? null : v })}
-          label="Order of the boxes"
-        />
-        <Seg
-          value={up ? "flame" : "icicle"}
-          of={SHAPES}
-          on={(v) => put({ shape: v === "flame" ? v : null })}
-          label="Grows"
-        />
         {!from_record && (
           <select
             class="ctl"
@@ -498,9 +331,7 @@ export default function FlameView() {
         <Switch on={o.idle} set={(on) => put({ idle: on ? "1" : null })}>
           Idle threads
         </Switch>
-        <Switch on={diff} set={(on) => put({ diff: on ? "1" : null, with: null, b: null })}>
-          Diff
-        </Switch>
+        <Compare sides={sides} mine={chosen_pid} command={about.target?.command} />
         {!from_record && (
           <Switch on={live} set={(on) => put({ live: on ? "1" : null })}>
             Live
@@ -512,6 +343,21 @@ export default function FlameView() {
           </button>
         )}
         <span class="gap" />
+        <select
+          class="ctl"
+          aria-label="Layout"
+          value={`${order} ${up ? "flame" : "icicle"}`}
+          onChange={(e) => {
+            const [by, shape] = e.currentTarget.value.split(" ");
+            put({ order: by === "heavy" ? null : by, shape: shape === "flame" ? shape : null });
+          }}
+        >
+          {Object.entries(LAYOUTS).map(([value, text]) => (
+            <option key={value} value={value}>
+              {text}
+            </option>
+          ))}
+        </select>
         <input
           class="ctl"
           data-search
@@ -523,22 +369,6 @@ export default function FlameView() {
       </div>
       {diff && (
         <div class="bar">
-          <span>B is</span>
-          <select
-            class="ctl"
-            aria-label="B is"
-            value={sides.other ?? ""}
-            onChange={(e) => put({ with: e.currentTarget.value, b: null })}
-          >
-            <option value="">another time of the same</option>
-            {sides.targets
-              .filter((t) => String(t.pid) !== chosen_pid)
-              .map((t) => (
-                <option key={t.id} value={t.state === "probed" || t.state === "python" ? String(t.pid) : t.id}>
-                  {target_name(t)}
-                </option>
-              ))}
-          </select>
           {mine.recorded && from_record && !sides.other && (
             <Seg
               value={sets}
@@ -625,7 +455,16 @@ export default function FlameView() {
       )}
       {f && !state.error && f.total > 0 && (
         <>
-          {b && a && <DiffSay f={f} a={a} b={b} />}
+          {b && a ? (
+            <DiffSay f={f} a={a} b={b} />
+          ) : (
+            <div class="verdict">
+              <span class="mark none" />
+              <div>
+                <h1>{says}</h1>
+              </div>
+            </div>
+          )}
           <div class="sec">
             {!b && <b>{some(Math.round(f.total), "sample")}</b>}
             <span class="say">
