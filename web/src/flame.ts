@@ -1,4 +1,6 @@
 // A flame graph as flat arrays in depth-first order: what is drawn is found without walking a tree of objects.
+import { call_words } from "./state-words";
+
 export interface Flame {
   names: string[];
   name: Int32Array;
@@ -177,22 +179,48 @@ export function tops(f: Flame, most = 200): Top[] {
     .slice(0, most);
 }
 
+interface Spent {
+  name: string;
+  time: number;
+  waits: Map<string, number>; // of that, by how it waits
+}
+
+// Time by the function that it is spent in: a wait is its caller's.
+function spent_of(f: Flame): Spent[] {
+  const by = new Map<number, Spent>();
+  for (let i = 1; i < f.n; i++) {
+    const waits = f.kinds[f.name[i]] === "wait",
+      at = waits ? f.parent[i] : i;
+    if (at < 1 || (!waits && !f.self[i])) continue;
+    const s = by.get(f.name[at]) ?? { name: f.names[f.name[at]], time: 0, waits: new Map<string, number>() },
+      state = f.names[f.name[i]].replace(/^\[|\]$/g, "");
+    s.time += f.self[i];
+    if (waits) s.waits.set(state, (s.waits.get(state) ?? 0) + f.self[i]);
+    by.set(f.name[at], s);
+  }
+  return [...by.values()].sort((a, b) => b.time - a.time);
+}
+
 // Where the time goes, in a sentence: the functions that take most themselves, and of the program's own code the one
 // that takes most with all that it calls.
 export function flame_words(f: Flame): string {
   const whole = f.weight[0] || 1,
     percent = (v: number) => `${((100 * v) / whole).toFixed(0)}%`,
-    all = tops(f, Infinity),
-    most = all.filter((t) => t.self >= whole / 20).slice(0, 3);
-  const above = all
-    .filter((t) => kind_of(t.name) === "own" && t.total < whole * 0.98 && t.total > t.self)
-    .sort((a, b) => b.total - a.total)[0];
-  const within = above && !most.some((t) => t.name === above.name) && above.total >= whole / 5;
+    most = spent_of(f)
+      .filter((s) => s.time >= whole / 20)
+      .slice(0, 3);
   if (!most.length) return "No function takes more than 5% of the time itself.";
-  const [first, ...rest] = most.map((t) => `${percent(t.self)} in ${t.name}`);
+  const parts = most.map((s) => {
+    const [state, waited] = [...s.waits].sort((a, b) => b[1] - a[1])[0] ?? ["", 0];
+    return `${percent(s.time)} in ${s.name}${2 * waited > s.time ? `, ${call_words(state)}` : ""}`;
+  });
+  const above = tops(f, Infinity)
+    .filter((t) => kind_of(t.name) === "own" && t.name.endsWith(")") && t.total < whole * 0.98)
+    .sort((a, b) => b.total - a.total)[0];
+  const tell = above && above.total >= whole / 5 && !most.some((s) => s.name === above.name);
   return (
-    `The time goes: ${[first, ...rest].join(", ")}.` +
-    (within ? ` ${above.name} and what it calls take ${percent(above.total)}.` : "")
+    `The time goes: ${parts.join("; ")}.` +
+    (tell ? ` ${above.name} and what it calls take ${percent(above.total)}.` : "")
   );
 }
 

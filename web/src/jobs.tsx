@@ -74,7 +74,7 @@ export function JobSays({ job, found }: { job: Job; found: Judged | undefined })
 
 function EndedGlyph({ of }: { of: Target }) {
   return (
-    <span class={useEnding(of).well ? "st-dead" : "st-loader"}>
+    <span class={`st-dead${useEnding(of).well ? "" : " failed"}`}>
       <Glyph state="dead" />
     </span>
   );

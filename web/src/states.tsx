@@ -1,5 +1,6 @@
 // States of threads and processes: a shape, a word and a colour each.
 import type { Process, Thread } from "./api";
+import { call_words } from "./state-words";
 
 export type State = "compute" | "coll" | "loader" | "gil" | "lock" | "io" | "wait" | "stopped" | "unknown" | "dead";
 
@@ -58,25 +59,6 @@ const KINDS: Record<string, State> = {
 export function thread_state(t: Thread): State {
   if (t.running) return "compute";
   return t.waits_for ? (KINDS[t.waits_for.kind] ?? "wait") : "wait";
-}
-
-const PLAIN: [RegExp, string][] = [
-  [/^futex/, "waiting for another thread"],
-  [/nanosleep$/, "sleeping"],
-  [/^(p?poll|p?select6?|epoll_p?wait2?)$/, "waiting for I/O"],
-  [/^(p?read(v|64)?|recv\w*)$/, "reading"],
-  [/^(p?write(v|64)?|send\w*)$/, "writing"],
-  [/^accept4?$/, "waiting for a connection"],
-  [/^connect$/, "connecting"],
-  [/^wait(4|id|pid)$/, "waiting for a child process"],
-  [/^flock$/, "waiting for a file lock"],
-  [/sync$/, "writing to disk"],
-];
-
-// "waiting in futex" in words; what has none stays as it is. The raw text is shown on hover.
-export function call_words(state: string): string {
-  const call = /^waiting in (\w+)/.exec(state)?.[1];
-  return PLAIN.find(([is]) => call && is.test(call))?.[1] ?? state;
 }
 
 export function wait_words(t: Thread): string {

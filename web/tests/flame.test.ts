@@ -9,11 +9,16 @@ main (train.py);save (train.py) 8`;
 test("a flame graph says where the time goes, and in which function of one's own", () => {
   assert.equal(
     flame_words(parse_folded(JOB)),
-    "The time goes: 62% in fetch (data.py), 30% in forward (torch/nn.py), 8% in save (train.py). " +
+    "The time goes: 62% in fetch (data.py); 30% in forward (torch/nn.py); 8% in save (train.py). " +
       "step (train.py) and what it calls take 92%.",
   );
   const flat = Array.from({ length: 40 }, (_, i) => `main (a.py);f${i} (a.py) 1`).join("\n");
   assert.equal(flame_words(parse_folded(flat)), "No function takes more than 5% of the time itself.");
+});
+
+test("a wait is time of the function that waits", () => {
+  const f = parse_folded("rank 0;train (a.py);[waiting in futex] 60\nrank 0;train (a.py) 10\nrank 1;save (a.py) 30");
+  assert.equal(flame_words(f), "The time goes: 70% in train (a.py), waiting for another thread; 30% in save (a.py).");
 });
 
 test("a function that calls itself counts once", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Process, Thread } from "../src/api";
-import { call_words } from "../src/states";
+import { call_words } from "../src/state-words";
 import { first_end, merge, type Node } from "../src/tree";
 
 function process(pid: number, ...functions: string[]): Process {

@@ -339,25 +339,10 @@ export default function FlameView() {
         )}
         {!from_record && !live && (
           <button class="ctl main" disabled={state.busy} title="r" onClick={again}>
-            {state.busy ? "Sampling" : "Sample again"}
+            {state.busy ? "Sampling" : "Sample"}
           </button>
         )}
         <span class="gap" />
-        <select
-          class="ctl"
-          aria-label="Layout"
-          value={`${order} ${up ? "flame" : "icicle"}`}
-          onChange={(e) => {
-            const [by, shape] = e.currentTarget.value.split(" ");
-            put({ order: by === "heavy" ? null : by, shape: shape === "flame" ? shape : null });
-          }}
-        >
-          {Object.entries(LAYOUTS).map(([value, text]) => (
-            <option key={value} value={value}>
-              {text}
-            </option>
-          ))}
-        </select>
         <input
           class="ctl"
           data-search
@@ -488,6 +473,21 @@ export default function FlameView() {
               )}
             </span>
             <span class="gap" />
+            <select
+              class="ctl"
+              aria-label="Layout"
+              value={`${order} ${up ? "flame" : "icicle"}`}
+              onChange={(e) => {
+                const [by, shape] = e.currentTarget.value.split(" ");
+                put({ order: by === "heavy" ? null : by, shape: shape === "flame" ? shape : null });
+              }}
+            >
+              {Object.entries(LAYOUTS).map(([value, text]) => (
+                <option key={value} value={value}>
+                  {text}
+                </option>
+              ))}
+            </select>
             <Legend
               of={
                 b
