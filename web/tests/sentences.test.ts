@@ -60,7 +60,7 @@ test("memory has no rate before there is one", () => {
 });
 
 test("what grows is told with the line of the table", () => {
-  const by = { function: "keep", file: "/home/me/leak.py", line: 7, bytes: 20 * MB };
+  const by = { function: "keep", file: "/job/leak.py", line: 7, bytes: 20 * MB };
   const grows = { ...takes, growth_bytes_per_minute: 5 * MB, grows_by: by, recorded_s: 90 };
   assert.equal(
     memory_words(grows, false),
