@@ -179,14 +179,14 @@ export function tops(f: Flame, most = 200): Top[] {
     .slice(0, most);
 }
 
-interface Spent {
+export interface Spent {
   name: string;
   time: number;
   waits: Map<string, number>; // of that, by how it waits
 }
 
 // Time by the function that it is spent in: a wait is its caller's.
-function spent_of(f: Flame): Spent[] {
+export function spent_of(f: Flame): Spent[] {
   const by = new Map<number, Spent>();
   for (let i = 1; i < f.n; i++) {
     const waits = f.kinds[f.name[i]] === "wait",

@@ -34,3 +34,10 @@ export function find_step(
     nearest = numbers.reduce((a, b) => (Math.abs(b - picked) < Math.abs(a - picked) ? b : a));
   return { at: at < 0 ? null : at, nearest };
 }
+
+// From the begin of the first step to the end of the last.
+export function times_of(rows: Row[]): { from: number; until: number } {
+  const begin = rows.map((r) => Number(r.t) - Number(r.duration_ms) / 1000),
+    end = rows.map((r) => Number(r.t));
+  return rows.length ? { from: Math.min(...begin), until: Math.max(...end) } : { from: 0, until: 0 };
+}

@@ -10,7 +10,9 @@ import { go, href, put, useRanks, useRange, useRoute, type Chosen } from "../rou
 import { colour, repaint, useCell } from "../store";
 import { Blank, Command, Foot, Loading, Trouble, why } from "../ui";
 import { Placement } from "./placement";
-import { median } from "../steps";
+import { pattern_words, type Of_rank } from "../pattern";
+import { median, times_of } from "../steps";
+import { StepFill } from "./step-fill";
 import { PARTS } from "./torch";
 
 const steps_sql = (within: string) =>
@@ -407,6 +409,16 @@ function WhyStep({ cells, step, pid }: { cells: Cells; step: number; pid: string
   );
 }
 
+const by_rank = (cells: Cells, by: string): Of_rank[] =>
+  cells.ranks.map(({ rank, pid }) => ({
+    rank,
+    steps: cells.steps.flatMap((step) => {
+      const r = cells.at.get(`${pid} ${step}`),
+        usual = cells.usual.get(step) ?? 0;
+      return r ? [{ step, is: measure(r, by), usual, slow: level(measure(r, by), usual) >= 4 }] : [];
+    }),
+  }));
+
 export function Ranks({ chosen }: { chosen: Chosen }) {
   const { args } = useRoute(),
     wanted = useRanks(),
@@ -461,8 +473,6 @@ export function Ranks({ chosen }: { chosen: Chosen }) {
     },
     Escape: () => put({ cell: null }),
   });
-  const worst_rank = worst && cells.ranks.find((r) => r.pid === worst.pid),
-    late = worst && cells.at.get(`${worst.pid} ${worst.step}`);
   const foot = <Foot command={command("-t", chosen.target, "--all", "torch")} curl={curl(path, STEPS)} sql={STEPS} />;
   if (!steps.data)
     return (
@@ -496,12 +506,7 @@ export function Ranks({ chosen }: { chosen: Chosen }) {
         <div class="verdict">
           <span class="mark none" />
           <div>
-            <h1>
-              {worst && late
-                ? `Rank ${worst_rank!.rank} was furthest behind: ${ms(measure(late, by))} of ${MEASURES[by]} ` +
-                  `in step ${count(worst.step)}, where the median is ${ms(cells.usual.get(worst.step)!)}.`
-                : "No rank is behind the others."}
-            </h1>
+            <h1>{pattern_words(by_rank(cells, by), MEASURES[by])}</h1>
             <p>
               {some(cells.ranks.length, "rank")}, the last {some(cells.steps.length, "step")}. Chosen with the mouse or
               the arrow keys; Enter opens the step.
@@ -579,6 +584,12 @@ export function Ranks({ chosen }: { chosen: Chosen }) {
           </div>
           <aside>
             {picked && <WhyStep cells={cells} step={picked.step} pid={picked.pid} />}
+            <StepFill
+              chosen={chosen}
+              target={undefined}
+              range={times_of([...cells.at.values()])}
+              usual={median([...cells.at.values()].map((r) => Number(r.duration_ms)))}
+            />
             <Collectives chosen={chosen} />
             <Matrix chosen={chosen} />
             <Placement

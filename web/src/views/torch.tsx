@@ -7,11 +7,12 @@ import { NeedTarget, useTarget } from "../pick";
 import { Plot } from "../plot";
 import { choose_steps, Legend } from "../plot-parts";
 import { href, moment, put, range_text, useRange, useRoute } from "../route";
-import { find_step, median, steps_of, took_long, type Steps } from "../steps";
+import { find_step, median, steps_of, times_of, took_long, type Steps } from "../steps";
 import { Foot, Loading, Trouble } from "../ui";
 import { Modules } from "./modules";
 import { Ranks } from "./ranks";
 import { NoRows } from "./record";
+import { StepFill } from "./step-fill";
 
 const steps_sql = (within: string) =>
   `SELECT step, epoch(timestamp) AS t, duration_ms, data_ms, forward_ms, backward_ms, optimizer_ms,
@@ -261,6 +262,7 @@ export default function Torch() {
                 />
               </div>
               <aside>
+                <StepFill chosen={chosen} target={about.target} range={times_of(rows)} usual={middle} />
                 <Why of={steps_of(rows)} target={one} picked={picked} />
                 <div class="sec">
                   <h2>Collectives</h2>

@@ -1,12 +1,14 @@
 // Training of a job: what its ranks track or log, all ranks on one axis of steps.
 import { command, curl, with_args, type Row } from "../api";
 import { lines_by_rank } from "../by-rank";
+import { smoothed } from "../curves";
 import { count, some } from "../format";
 import { useLive } from "../live";
 import { Plot } from "../plot";
 import { Legend } from "../plot-parts";
-import { href, useRange, useRanks, type Chosen } from "../route";
+import { href, useRange, useRanks, useRoute, type Chosen } from "../route";
 import { Blank, Command, Foot, Loading, Trouble } from "../ui";
+import { CurveBar } from "./curve";
 
 const NO_VALUES = new Set(["timestamp", "step", "epoch", "rank", "target_pid"]);
 // The newest rows of each rank.
@@ -22,6 +24,8 @@ export function TrainingOfJob({ chosen }: { chosen: Chosen }) {
     names = Object.keys(rows[0] ?? {}).filter((n) => !NO_VALUES.has(n) && rows.some((r) => typeof r[n] === "number")),
     ranks = new Set(rows.map((r) => r.target_pid)).size;
   const foot = <Foot command={command("-t", chosen.target, "--all", "query", sql)} curl={curl(path, sql)} sql={sql} />;
+  const { args } = useRoute(),
+    smooth = Number(args.get("smooth") ?? 0);
   if (!logs.data && !logs.error) return <Loading what="Reading the logs of all ranks." />;
   return (
     <>
@@ -44,6 +48,7 @@ export function TrainingOfJob({ chosen }: { chosen: Chosen }) {
             </div>
           </div>
         )}
+        {names.length > 0 && <CurveBar runs={[]} mine="" />}
         {names.map((name) => {
           const { x, lines } = lines_by_rank(rows, "step", name);
           return (
@@ -55,7 +60,13 @@ export function TrainingOfJob({ chosen }: { chosen: Chosen }) {
                 <Legend of={lines} />
                 <a href={href("sql", { q: `SELECT rank, step, "${name}" FROM training_logs ORDER BY step` })}>As SQL</a>
               </div>
-              <Plot x={x} spans height={150} label={`${name} of each rank`} series={lines} />
+              <Plot
+                x={x}
+                spans
+                height={150}
+                label={`${name} of each rank`}
+                series={lines.map((l) => ({ ...l, values: smoothed(l.values, smooth) }))}
+              />
             </div>
           );
         })}

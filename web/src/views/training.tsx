@@ -1,13 +1,14 @@
 // Training: what is tracked or logged a step, as charts over the step; alerts and the first bad one.
-import { command, curl, with_args, type Row } from "../api";
+import { command, curl, with_args, type Row, type Target } from "../api";
 import { count } from "../format";
+import { cell_text } from "../grid-rows";
 import { useLive } from "../live";
 import { NeedTarget, useTarget } from "../pick";
-import { Plot } from "../plot";
 import { COLOURS } from "../colours";
 import { choose_steps } from "../plot-parts";
 import { href, range_text, useRange } from "../route";
 import { Blank, Command, Foot, Loading, Trouble } from "../ui";
+import { Curve, CurveBar, useOther } from "./curve";
 import { TrainingOfJob } from "./training-job";
 
 const logs_sql = (within: string) => `SELECT * FROM training_logs${within} ORDER BY timestamp DESC LIMIT 2000`;
@@ -26,6 +27,8 @@ export default function Training() {
     ALERTS = alerts_sql(useRange(about?.dead, "python.alerts").where),
     logs = useLive<Row[]>(path, 2000, LOGS),
     alerts = useLive<Row[]>(path, 3000, ALERTS);
+  const runs = useLive<Target[]>("/api/v1/targets?dead=true", 10000),
+    other = useOther(runs.data ?? []);
   if (chosen?.all) return <TrainingOfJob chosen={chosen} />;
   if (!about || !one) return <NeedTarget what="Training: what a job tracks and logs, step by step." />;
   const rows = [...(logs.data ?? [])].reverse(),
@@ -126,28 +129,24 @@ export default function Training() {
                 </p>
               </Blank>
             ) : (
-              names.map((n, i) => (
-                <div key={n}>
-                  <div class="sec">
-                    <h2>{n}</h2>
-                    <span class="say">
-                      by step, {count(rows.length)} rows; last {String(rows.at(-1)?.[n] ?? "none")}
-                    </span>
-                    <span class="gap" />
-                    <a href={href("sql", { q: `SELECT step, "${n}" FROM training_logs ORDER BY step` })}>As SQL</a>
-                  </div>
-                  <Plot
+              <>
+                <CurveBar runs={runs.data ?? []} mine={one} />
+                {names.map((n, i) => (
+                  <Curve
+                    key={n}
+                    name={n}
                     x={x}
-                    height={150}
+                    values={rows.map((r) => number(r[n]))}
+                    token={COLOURS[i % COLOURS.length]}
+                    say={`by step, ${count(rows.length)} rows; last ${cell_text(rows.at(-1)?.[n] ?? "none")}`}
+                    other={other}
                     range={choose_steps(x, times)}
-                    label={n}
-                    series={[{ name: n, token: COLOURS[i % COLOURS.length], values: rows.map((r) => number(r[n])) }]}
                     marks={bad
                       .filter((b) => b.name === n || !names.includes(b.name))
                       .map((b) => ({ at: b.step, name: b.text }))}
                   />
-                </div>
-              ))
+                ))}
+              </>
             )}
           </>
         )}
