@@ -79,3 +79,21 @@ def test_now_shows_what_ranks_did_before_the_page_was_open_and_keeps_the_time_in
     zoomed = urllib.parse.parse_qs(found[6].partition("?")[2])["range"][0]
     assert [float(t) - begin for t in zoomed.split("-")] == pytest.approx([3, 9], abs=0.01)
     assert urllib.parse.parse_qs(found[10].partition("?")[2])["range"][0] == zoomed
+
+
+@pytest.mark.timeout(200)
+def test_columns_are_hidden_and_stay_so_and_a_curve_has_a_limit_and_is_smoothed(tmp_path):
+    with two_ranks(tmp_path), service(tmp_path / "r") as served:
+        pid = next(t["pid"] for t in served.json("/api/v1/targets") if t["command"].endswith("two_ranks.py"))
+        found = browse(served, tmp_path, ["open", "#/now?target=two_ranks.py&all=1"],
+                       ["click", ".columns > button"], ["click", ".columns label:has-text('Memory')"],
+                       ["press", "Escape"], ["gone", ".columns .pop"], ["text", ".columns table"],
+                       ["open", "#/runs"], ["find", "main table"], ["open", "#/now?target=two_ranks.py&all=1"],
+                       ["find", ".columns > button:has-text(' of ')"], ["text", ".columns table"],
+                       ["open", f"#/training?target={pid}&smooth=0.5"], ["click", "input.limit"], ["type", "0.1"],
+                       ["press", "Enter"], ["see", "over 0.1 in"], ["text", ".sec:has(input.limit)"])
+    assert "Memory" not in found[5] and "State" in found[5]
+    assert "Memory" not in found[10]
+    over = {"0": 9, "1": 19}  # of 1 / (step + 1), and of twice as much
+    assert "smoothed by 0.5" in found[16]
+    assert any(f"over 0.1 in {n}, first in step 0" in found[16] for n in over.values())

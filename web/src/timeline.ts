@@ -7,15 +7,17 @@ const CELL_S = 5;
 
 const bucket = `${CELL_S} * CAST(floor(epoch(timestamp) / ${CELL_S}) AS BIGINT)`;
 
+const of = (one: number | null) => (one === null ? "target_pid" : `${one} AS target_pid`);
+
 // within: an SQL condition on timestamp. A cell is named after what took most of it: the data loader, a collective, else
-// by the CPU time of the process.
-export const timeline_sql = (within: string) => `WITH cpu AS (
-  SELECT target_pid, ${bucket} AS t, max(cpu_user_s + cpu_system_s) - min(cpu_user_s + cpu_system_s) AS used,
+// by the CPU time of the process. one: the process, where it is the only one: its rows do not tell it.
+export const timeline_sql = (within: string, one: number | null) => `WITH cpu AS (
+  SELECT ${of(one)}, ${bucket} AS t, max(cpu_user_s + cpu_system_s) - min(cpu_user_s + cpu_system_s) AS used,
     epoch(max(timestamp)) - epoch(min(timestamp)) AS span
   FROM memory_usage WHERE ${within} GROUP BY ALL),
-steps AS (SELECT target_pid, ${bucket} AS t, sum(data_ms) AS data, sum(duration_ms) AS whole
+steps AS (SELECT ${of(one)}, ${bucket} AS t, sum(data_ms) AS data, sum(duration_ms) AS whole
   FROM python.torch_step WHERE ${within} GROUP BY ALL),
-comm AS (SELECT target_pid, ${bucket} AS t, sum(duration_ms) AS ms
+comm AS (SELECT ${of(one)}, ${bucket} AS t, sum(duration_ms) AS ms
   FROM python.comm_collective WHERE ${within} GROUP BY ALL)
 SELECT target_pid AS pid, t, CASE WHEN 2 * data > whole THEN 'loader' WHEN ms > ${500 * CELL_S} THEN 'coll'
   WHEN 2 * used > span THEN 'compute' ELSE 'wait' END AS state

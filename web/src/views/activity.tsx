@@ -477,7 +477,7 @@ export default function Activity() {
   // Once, when the stacks have come: later it would take away what somebody looks at.
   useEffect(() => choose_first(undefined), [chosen?.target]);
   useEffect(() => {
-    if (first === undefined && rows.length && !args.has("culprit"))
+    if (first === undefined && rows.length && !past.on && !args.has("culprit"))
       choose_first(first_end(rows, read.length, new Set(culprits))?.path ?? "");
   }, [rows.length, first]);
   const at = rows.findIndex((r) => r.path === picked);

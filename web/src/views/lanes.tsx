@@ -71,13 +71,14 @@ function tell(line: Line | undefined, lane: Stretch[] | undefined, t: number): s
 }
 
 // What was recorded: of the agents that are in these processes.
-function useCells(probed: boolean, live: boolean): Recorded_cell[] {
+function useCells(probed: number[], live: boolean): Recorded_cell[] {
   const chosen = useChosen(),
     range = useRange(),
-    sql = timeline_sql(range.where.replace(" WHERE ", "") || "timestamp > now() - INTERVAL 15 MINUTES");
+    one = probed.length === 1 ? probed[0] : null,
+    sql = timeline_sql(range.where.replace(" WHERE ", "") || "timestamp > now() - INTERVAL 15 MINUTES", one);
   // What comes later is seen by the page itself, as long as it is open.
   const rows = useLive<Recorded_cell[]>(
-    probed ? with_args("/api/v1/query", { target: chosen?.target, all: true }) : null,
+    probed.length ? with_args("/api/v1/query", one ? { target: one } : { target: chosen?.target, all: true }) : null,
     live ? 120000 : Infinity,
     sql,
   );
@@ -85,7 +86,7 @@ function useCells(probed: boolean, live: boolean): Recorded_cell[] {
 }
 const NONE: Recorded_cell[] = [];
 
-export function Lanes({ lines, at, probed }: { lines: Line[]; at: number; probed: boolean }) {
+export function Lanes({ lines, at, probed }: { lines: Line[]; at: number; probed: number[] }) {
   const canvas = useRef<HTMLCanvasElement>(null),
     paint = useCell(repaint),
     span = useSpan(at / 1000),

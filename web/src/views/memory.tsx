@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { command, curl, with_args, type Row } from "../api";
 import { bytes, count, short_file, some } from "../format";
+import { Columns } from "../columns";
 import { useLive } from "../live";
 import { memory_words, recorded_words, type Takes } from "../memory-words";
 import { NeedTarget, NoAnswer, useTarget } from "../pick";
@@ -92,36 +93,38 @@ function Growth({ target, probed, dead, within }: { target: string; probed: bool
           }}
         />
       ) : (
-        <table>
-          <thead>
-            <tr>
-              <th>Function</th>
-              <th class="opt">Place</th>
-              <th>Kind</th>
-              <th class="num">Alive</th>
-              <th class="num">New in a minute</th>
-              <th class="num opt">Allocated</th>
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map((r, i) => (
-              <tr key={i} class={Number(r.new ?? 0) > 2 ** 23 ? "odd" : ""}>
-                <td class="cut mono" title={String(r.function_name)}>
-                  {String(r.function_name)}
-                </td>
-                <td class="opt some mono dim" title={String(r.file)}>
-                  {short_file(String(r.file ?? ""))}:{String(r.line)}
-                </td>
-                <td>{String(r.kind)}</td>
-                <td class="num">{bytes(Number(r.alive ?? 0))}</td>
-                <td class={`num ${Number(r.new ?? 0) > 2 ** 23 ? "warn strong" : "dim"}`}>
-                  {bytes(Number(r.new ?? 0))}
-                </td>
-                <td class="num opt">{bytes(Number(r.allocated))}</td>
+        <Columns name="growth">
+          <table>
+            <thead>
+              <tr>
+                <th>Function</th>
+                <th class="opt">Place</th>
+                <th>Kind</th>
+                <th class="num">Alive</th>
+                <th class="num">New in a minute</th>
+                <th class="num opt">Allocated</th>
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {shown.map((r, i) => (
+                <tr key={i} class={Number(r.new ?? 0) > 2 ** 23 ? "odd" : ""}>
+                  <td class="cut mono" title={String(r.function_name)}>
+                    {String(r.function_name)}
+                  </td>
+                  <td class="opt some mono dim" title={String(r.file)}>
+                    {short_file(String(r.file ?? ""))}:{String(r.line)}
+                  </td>
+                  <td>{String(r.kind)}</td>
+                  <td class="num">{bytes(Number(r.alive ?? 0))}</td>
+                  <td class={`num ${Number(r.new ?? 0) > 2 ** 23 ? "warn strong" : "dim"}`}>
+                    {bytes(Number(r.new ?? 0))}
+                  </td>
+                  <td class="num opt">{bytes(Number(r.allocated))}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </Columns>
       )}
       {empty > 0 && (
         <p class="pane">

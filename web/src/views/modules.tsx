@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { with_args, type Row } from "../api";
 import { count, ms } from "../format";
+import { Columns } from "../columns";
 import { useLive } from "../live";
 import { href, put, useRoute } from "../route";
 import { Loading, Seg, why } from "../ui";
@@ -112,64 +113,70 @@ export function Modules({ target, since, within }: { target: string; since: stri
       ) : !shown.length ? (
         <p class="pane dim">No call of a module was recorded in this time.</p>
       ) : (
-        <table>
-          <thead>
-            <tr>
-              <th>Module</th>
-              <th class="opt">Type</th>
-              <th class="num opt">Calls</th>
-              <th class="num">Forward</th>
-              <th class="num">Backward</th>
-              <th class="num">Self</th>
-              <th class="opt">
-                <span class="sr">More</span>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map(({ node, depth }) => {
-              const steps = Math.max(1, Number(node.row.steps)),
-                wide = (v: number) => `${Math.min(56, (56 * v) / most)}px`;
-              return (
-                <tr key={node.name}>
-                  <td class="cut mono" title={node.name} style={{ paddingLeft: `${16 + Math.min(depth, 20) * 12}px` }}>
-                    {!slow && node.children.length > 0 && (
-                      <button
-                        class="twist link"
-                        aria-expanded={!closed.has(node.name)}
-                        aria-label={`What is in ${node.name}`}
-                        onClick={() => toggle(node.name)}
-                      >
-                        {closed.has(node.name) ? "▸" : "▾"}
-                      </button>
-                    )}
-                    {!slow && !node.children.length && <span class="twist" />}
-                    {slow ? node.name : short(node) || "model"}
-                  </td>
-                  <td class="opt mid some" style={{ maxWidth: "112px" }} title={String(node.row.module_type ?? "")}>
-                    {String(node.row.module_type ?? "")}
-                  </td>
-                  <td class="num opt">{count(Number(node.row.calls))}</td>
-                  <td class="num">{ms(node.forward)}</td>
-                  <td class="num">
-                    {Number(node.row.backwards) ? ms(node.backward) : <span class="dim">not yet</span>}
-                  </td>
-                  <td class="num">{ms(Number(node.row.self_ms) / steps)}</td>
-                  <td class="opt">
-                    {slow ? (
-                      <span class="meter" style={{ width: wide(Number(node.row.self_ms) / steps) }} />
-                    ) : (
-                      <span class="two">
-                        <span class="meter fwd" style={{ width: wide(node.forward) }} />
-                        <span class="meter bwd" style={{ width: wide(node.backward) }} />
-                      </span>
-                    )}
-                  </td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
+        <Columns name="modules">
+          <table>
+            <thead>
+              <tr>
+                <th>Module</th>
+                <th class="opt">Type</th>
+                <th class="num opt">Calls</th>
+                <th class="num">Forward</th>
+                <th class="num">Backward</th>
+                <th class="num">Self</th>
+                <th class="opt">
+                  <span class="sr">More</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {shown.map(({ node, depth }) => {
+                const steps = Math.max(1, Number(node.row.steps)),
+                  wide = (v: number) => `${Math.min(56, (56 * v) / most)}px`;
+                return (
+                  <tr key={node.name}>
+                    <td
+                      class="cut mono"
+                      title={node.name}
+                      style={{ paddingLeft: `${16 + Math.min(depth, 20) * 12}px` }}
+                    >
+                      {!slow && node.children.length > 0 && (
+                        <button
+                          class="twist link"
+                          aria-expanded={!closed.has(node.name)}
+                          aria-label={`What is in ${node.name}`}
+                          onClick={() => toggle(node.name)}
+                        >
+                          {closed.has(node.name) ? "▸" : "▾"}
+                        </button>
+                      )}
+                      {!slow && !node.children.length && <span class="twist" />}
+                      {slow ? node.name : short(node) || "model"}
+                    </td>
+                    <td class="opt mid some" style={{ maxWidth: "112px" }} title={String(node.row.module_type ?? "")}>
+                      {String(node.row.module_type ?? "")}
+                    </td>
+                    <td class="num opt">{count(Number(node.row.calls))}</td>
+                    <td class="num">{ms(node.forward)}</td>
+                    <td class="num">
+                      {Number(node.row.backwards) ? ms(node.backward) : <span class="dim">not yet</span>}
+                    </td>
+                    <td class="num">{ms(Number(node.row.self_ms) / steps)}</td>
+                    <td class="opt">
+                      {slow ? (
+                        <span class="meter" style={{ width: wide(Number(node.row.self_ms) / steps) }} />
+                      ) : (
+                        <span class="two">
+                          <span class="meter fwd" style={{ width: wide(node.forward) }} />
+                          <span class="meter bwd" style={{ width: wide(node.backward) }} />
+                        </span>
+                      )}
+                    </td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        </Columns>
       )}
     </>
   );

@@ -2,6 +2,7 @@
 import type { NowRow, Row } from "../api";
 import { bytes, count, job_name, ranges, seconds, short_file } from "../format";
 import { go, href } from "../route";
+import { Columns } from "../columns";
 import { Glyph, StateTag, type State } from "../states";
 
 // culprit: the process that a finding names.
@@ -71,33 +72,35 @@ function OneRow({ of: l, selected, gpus }: { of: Line; selected: boolean; gpus: 
 function Rows({ lines, picked, at }: { lines: Line[]; picked: number; at: number }) {
   const gpus = lines.some((l) => l.gpu !== null);
   return (
-    <table>
-      <thead>
-        <tr>
-          <th>Process</th>
-          <th class="opt">Job</th>
-          <th>State</th>
-          <th class="num" title="How long it has been in this state, by evidence: it has not run since">
-            For
-          </th>
-          <th>Innermost own frame</th>
-          <th class="num opt">Step</th>
-          <th class="num opt">Memory</th>
-          {gpus && (
-            <th class="num opt">
-              <a href={href("sql", { q: GPU })} title="From a recording; the query behind it">
-                GPU
-              </a>
+    <Columns name="now">
+      <table>
+        <thead>
+          <tr>
+            <th>Process</th>
+            <th class="opt">Job</th>
+            <th>State</th>
+            <th class="num" title="How long it has been in this state, by evidence: it has not run since">
+              For
             </th>
-          )}
-        </tr>
-      </thead>
-      <tbody>
-        {lines.map((l, i) => (
-          <OneRow key={l.id} of={l} selected={at + i === picked} gpus={gpus} />
-        ))}
-      </tbody>
-    </table>
+            <th>Innermost own frame</th>
+            <th class="num opt">Step</th>
+            <th class="num opt">Memory</th>
+            {gpus && (
+              <th class="num opt">
+                <a href={href("sql", { q: GPU })} title="From a recording; the query behind it">
+                  GPU
+                </a>
+              </th>
+            )}
+          </tr>
+        </thead>
+        <tbody>
+          {lines.map((l, i) => (
+            <OneRow key={l.id} of={l} selected={at + i === picked} gpus={gpus} />
+          ))}
+        </tbody>
+      </table>
+    </Columns>
   );
 }
 

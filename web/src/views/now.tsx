@@ -211,7 +211,9 @@ export default function Now() {
             <Lanes
               lines={lines}
               at={now.at}
-              probed={!!targets.data?.some((t) => t.state === "probed" && is_chosen(chosen, t))}
+              probed={(targets.data ?? []).flatMap((t) =>
+                t.state === "probed" && is_chosen(chosen, t) ? [t.pid] : [],
+              )}
             />
           </>
         )}

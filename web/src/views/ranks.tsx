@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { command, curl, with_args, type Row, type Target } from "../api";
 import { bytes, count, ms, ranges, some } from "../format";
+import { Columns } from "../columns";
 import { useKeys } from "../keys";
 import { useLive } from "../live";
 import { choose_time, Legend } from "../plot-parts";
@@ -545,42 +546,44 @@ export function Ranks({ chosen }: { chosen: Chosen }) {
             <div class="sec">
               <h2>Ranks</h2>
             </div>
-            <table>
-              <thead>
-                <tr>
-                  <th>Rank</th>
-                  <th class="num">Median step</th>
-                  {PARTS.map(([k, name]) => (
-                    <th key={k} class="num opt">
-                      {name}
-                    </th>
-                  ))}
-                  <th class="num">Slower in</th>
-                </tr>
-              </thead>
-              <tbody>
-                {cells.ranks.map((r) => {
-                  const mine = [...cells.at.values()].filter((q) => String(q.target_pid) === r.pid),
-                    slow = mine.filter((q) => level(measure(q, by), cells.usual.get(Number(q.step))!) >= 4).length;
-                  return (
-                    <tr key={r.pid} class={slow > mine.length / 4 ? "odd" : ""}>
-                      <td>
-                        <a href={href("torch", { target: r.pid, all: null })}>rank {r.rank}</a>
-                      </td>
-                      <td class="num">{ms(median(mine.map((q) => Number(q.duration_ms))))}</td>
-                      {PARTS.map(([k]) => (
-                        <td key={k} class="num opt">
-                          {ms(median(mine.map((q) => Number(q[k]))))}
+            <Columns name="ranks">
+              <table>
+                <thead>
+                  <tr>
+                    <th>Rank</th>
+                    <th class="num">Median step</th>
+                    {PARTS.map(([k, name]) => (
+                      <th key={k} class="num opt">
+                        {name}
+                      </th>
+                    ))}
+                    <th class="num">Slower in</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {cells.ranks.map((r) => {
+                    const mine = [...cells.at.values()].filter((q) => String(q.target_pid) === r.pid),
+                      slow = mine.filter((q) => level(measure(q, by), cells.usual.get(Number(q.step))!) >= 4).length;
+                    return (
+                      <tr key={r.pid} class={slow > mine.length / 4 ? "odd" : ""}>
+                        <td>
+                          <a href={href("torch", { target: r.pid, all: null })}>rank {r.rank}</a>
                         </td>
-                      ))}
-                      <td class={`num ${slow ? "warn" : "dim"}`}>
-                        {slow} of {mine.length}
-                      </td>
-                    </tr>
-                  );
-                })}
-              </tbody>
-            </table>
+                        <td class="num">{ms(median(mine.map((q) => Number(q.duration_ms))))}</td>
+                        {PARTS.map(([k]) => (
+                          <td key={k} class="num opt">
+                            {ms(median(mine.map((q) => Number(q[k]))))}
+                          </td>
+                        ))}
+                        <td class={`num ${slow ? "warn" : "dim"}`}>
+                          {slow} of {mine.length}
+                        </td>
+                      </tr>
+                    );
+                  })}
+                </tbody>
+              </table>
+            </Columns>
           </div>
           <aside>
             {picked && <WhyStep cells={cells} step={picked.step} pid={picked.pid} />}

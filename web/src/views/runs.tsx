@@ -1,6 +1,7 @@
 // Runs: what lives, what has ended and left its tables, what is archived. Each opens in the other views.
 import { command, curl, type Target } from "../api";
 import { bytes, job_name, seconds, some } from "../format";
+import { Columns } from "../columns";
 import { useLive } from "../live";
 import { href, put, useRoute } from "../route";
 import { StateTag } from "../states";
@@ -16,54 +17,56 @@ export default function Runs() {
     live = shown.filter((t) => t.state === "probed" || t.state === "python"),
     ended = shown.filter((t) => !live.includes(t));
   const table = (of: Target[]) => (
-    <table>
-      <thead>
-        <tr>
-          <th>Run</th>
-          <th>Job</th>
-          <th>State</th>
-          <th class="num opt">{of === ended ? "Kept of it" : "Up"}</th>
-          <th class="num opt">Memory</th>
-          <th class="opt">
-            <span class="sr">More</span>
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {of.map((t) => {
-          const to = { target: of === ended ? t.id : String(t.pid), all: null };
-          return (
-            <tr key={t.id}>
-              <td>
-                <a href={href("activity", to)}>
-                  {t.rank !== null ? `rank ${t.rank}, ` : ""}
-                  {t.id}
-                </a>
-              </td>
-              <td class="cut" title={t.command}>
-                {job_name(t.command)} <span class="dim mono">{t.command}</span>
-              </td>
-              <td>
-                {of === ended ? (
-                  <StateTag state="dead" word={t.state === "archived" ? "archived" : "ended"} />
-                ) : t.state === "probed" ? (
-                  <StateTag state="compute" word="probed" />
-                ) : (
-                  <StateTag state="wait" word="not probed" />
-                )}
-              </td>
-              <td class="num opt">{seconds(t.uptime)}</td>
-              <td class="num opt">{t.memory_mb === null ? "" : bytes(t.memory_mb * 2 ** 20)}</td>
-              <td class="opt">
-                <a href={href("flame", of === ended ? { ...to, from: "record" } : to)}>Flame</a>{" "}
-                <a href={href("torch", to)}>Torch</a> <a href={href("memory", to)}>Memory</a>{" "}
-                <a href={href("training", to)}>Training</a> <a href={href("sql", to)}>SQL</a>
-              </td>
-            </tr>
-          );
-        })}
-      </tbody>
-    </table>
+    <Columns name="runs">
+      <table>
+        <thead>
+          <tr>
+            <th>Run</th>
+            <th>Job</th>
+            <th>State</th>
+            <th class="num opt">{of === ended ? "Kept of it" : "Up"}</th>
+            <th class="num opt">Memory</th>
+            <th class="opt">
+              <span class="sr">More</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {of.map((t) => {
+            const to = { target: of === ended ? t.id : String(t.pid), all: null };
+            return (
+              <tr key={t.id}>
+                <td>
+                  <a href={href("activity", to)}>
+                    {t.rank !== null ? `rank ${t.rank}, ` : ""}
+                    {t.id}
+                  </a>
+                </td>
+                <td class="cut" title={t.command}>
+                  {job_name(t.command)} <span class="dim mono">{t.command}</span>
+                </td>
+                <td>
+                  {of === ended ? (
+                    <StateTag state="dead" word={t.state === "archived" ? "archived" : "ended"} />
+                  ) : t.state === "probed" ? (
+                    <StateTag state="compute" word="probed" />
+                  ) : (
+                    <StateTag state="wait" word="not probed" />
+                  )}
+                </td>
+                <td class="num opt">{seconds(t.uptime)}</td>
+                <td class="num opt">{t.memory_mb === null ? "" : bytes(t.memory_mb * 2 ** 20)}</td>
+                <td class="opt">
+                  <a href={href("flame", of === ended ? { ...to, from: "record" } : to)}>Flame</a>{" "}
+                  <a href={href("torch", to)}>Torch</a> <a href={href("memory", to)}>Memory</a>{" "}
+                  <a href={href("training", to)}>Training</a> <a href={href("sql", to)}>SQL</a>
+                </td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </Columns>
   );
   if (!runs.data && !runs.error) return <Loading what="Looking for runs." />;
   return (
