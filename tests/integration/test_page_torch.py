@@ -91,7 +91,8 @@ def test_steps_by_rank_show_who_was_behind_and_why(ranks, tmp_path):
                        ["click", "[role=treeitem]:has-text('train')"], ["find", ".source .at .who"],
                        ["text", ".source"], axe=str(AXE))
     title, heat, aside, placed = found[3], found[4], found[7], found[8]
-    assert re.match(r"Rank 1 is slow in .*, where the median is ", title) and re.search(r"Often slower: .*rank 1 in \d+ steps", heat)
+    assert re.match(r"Rank 1 is slow in .*, where the median is ", title), title
+    assert re.search(r"Often slower: .*rank 1 in \d+ steps", heat)
     # it comes last to the collective: the other one waits
     assert "rank 1" in aside.split("Last in")[1].split("Placement")[0], aside
     assert "0, 1" in aside.split("Groups")[1] and "0" in placed and "1" in placed
