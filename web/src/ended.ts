@@ -1,4 +1,5 @@
-// How a process ended, as its tables have it: a row of process_end if it called exit(), and what catch kept of an error.
+// How a process ended, as its tables have it: a row of process_end if it called exit(), and what catch kept of an
+// error.
 import type { Row } from "./api";
 
 export const ENDED_SQL = `SELECT count(*) AS ended, arg_max(status, timestamp) AS status,

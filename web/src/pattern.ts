@@ -46,7 +46,8 @@ export function pattern_words(ranks: Of_rank[], what: string): string {
       ? `in step ${count(slow[0].step)} of the last ${all}`
       : `in ${slow.length} of ${some(all, "step")}`;
   const name = /^\d+$/.test(worst.rank) ? `Rank ${worst.rank}` : worst.rank,
-    takes = `${ms(median(slow.map((s) => s.is)))} of ${what}, where the median is ${ms(median(slow.map((s) => s.usual)))}`;
+    usual = ms(median(slow.map((s) => s.usual))),
+    takes = `${ms(median(slow.map((s) => s.is)))} of ${what}, where the median is ${usual}`;
   const also = others.every((r) => /^\d+$/.test(r.rank)) ? ranges(others.map((r) => Number(r.rank))) : "";
   return (
     `${name} is slow ${when}: ${takes}.` +

@@ -1,5 +1,5 @@
-// What processes were doing over time: from what their agents recorded, and from the looks of this page, which are finer
-// and take the place of what was recorded of the same time.
+// What processes were doing over time: from what their agents recorded, and from the looks of this page, which are
+// finer and take the place of what was recorded of the same time.
 import type { State } from "./states";
 
 export const LAST_S = 900;
@@ -9,8 +9,8 @@ const bucket = `${CELL_S} * CAST(floor(epoch(timestamp) / ${CELL_S}) AS BIGINT)`
 
 const of = (one: number | null) => (one === null ? "target_pid" : `${one} AS target_pid`);
 
-// within: an SQL condition on timestamp. A cell is named after what took most of it: the data loader, a collective, else
-// by the CPU time of the process. one: the process, where it is the only one: its rows do not tell it.
+// within: an SQL condition on timestamp. A cell is named after what took most of it: the data loader, a collective,
+// else by the CPU time of the process. one: the process, where it is the only one: its rows do not tell it.
 export const timeline_sql = (within: string, one: number | null) => `WITH cpu AS (
   SELECT ${of(one)}, ${bucket} AS t, max(cpu_user_s + cpu_system_s) - min(cpu_user_s + cpu_system_s) AS used,
     epoch(max(timestamp)) - epoch(min(timestamp)) AS span

@@ -27,7 +27,8 @@ const KEEP = 20; // rounds of live sampling that are summed up
 const percent = (v: number) => (100 * v).toFixed(1),
   signed = (v: number) => `${v > 0 ? "+" : v < 0 ? "−" : ""}${Math.abs(100 * v).toFixed(1)}`;
 
-// The same figures as text, of what fits the search. It is made once a graph: a walk through the boxes does not touch it.
+// The same figures as text, of what fits the search. It is made once a graph: a walk through the boxes does not touch
+// it.
 function useTable(f: Flame | undefined, find: string) {
   return useMemo(
     () =>
