@@ -593,17 +593,24 @@ static void put_stall(FILE *out, const struct pb_diag_job *job)
     end(out, stall_columns, STALL_COLUMNS);
 }
 
-void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job)
+void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job, const char *select)
 {
-    fputs("WITH ", out);
-    put_ends(out, job);
-    fputs(", ", out);
-    put_threads(out, job);
-    fputs(", ", out);
-    put_job(out, job);
-    fputs(", ", out);
-    put_ended(out, job);
-    fputs(", ", out);
-    put_stall(out, job);
+    static const struct {
+        const char *name;
+        void (*put)(FILE *out, const struct pb_diag_job *job);
+    } tables[] = {{"ends", put_ends},
+                  {"threads", put_threads},
+                  {"job", put_job},
+                  {"ended", put_ended},
+                  {"stall", put_stall}};
+    const char *before = "WITH ";
+
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        if (!strcasestr(select, tables[i].name))
+            continue;
+        fputs(before, out);
+        tables[i].put(out, job);
+        before = ", ";
+    }
     putc(' ', out);
 }

@@ -5,5 +5,6 @@
 
 #include <stdio.h>
 
-/* Writes "WITH ends AS (..), threads AS (..), ranks AS (..), job AS (..) " with the facts as values. */
-void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job);
+/* Writes "WITH ends AS (..), threads AS (..) " with the facts as values: the tables that a rule's SELECT
+ * names, since the worker would read the others too, for each rule again. */
+void pb_diag_put_tables(FILE *out, const struct pb_diag_job *job, const char *select);

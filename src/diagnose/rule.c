@@ -277,6 +277,7 @@ static void make_finding(const struct pb_diag_rule *rule, const struct rule_row 
 
 struct running {
     const struct pb_diag_rules *rules;
+    const struct pb_diag_job *job;
     size_t first,
         at; /* the rule that the present result is of; first of the statement, PB_NOBODY: none yet */
     struct pb_diag_findings *ret;
@@ -302,8 +303,7 @@ static int take_batch(struct running *run, const struct pb_sql_column *columns, 
 
 /* Runs rules from `first` to `last` as one query. *ret_done: how many gave a result. */
 static int run_some(const struct pb_ask *ask, struct running *run, const struct pb_targets *targets,
-                    const char *tables, size_t first, size_t last, unsigned timeout_ms, size_t *ret_done,
-                    struct pb_err *err)
+                    size_t first, size_t last, unsigned timeout_ms, size_t *ret_done, struct pb_err *err)
 {
     _cleanup_free_ char *sql = NULL;
     size_t size = 0, results = 0;
@@ -315,8 +315,10 @@ static int run_some(const struct pb_ask *ask, struct running *run, const struct 
     FILE *out = open_memstream(&sql, &size);
     if (!out)
         return pb_fail(err, -ENOMEM, "out of memory");
-    for (size_t i = first; i < last; i++)
-        fprintf(out, "%sSELECT * FROM (\n%s\n);\n", tables, run->rules->at[i].select);
+    for (size_t i = first; i < last; i++) {
+        pb_diag_put_tables(out, run->job, run->rules->at[i].select);
+        fprintf(out, "SELECT * FROM (\n%s\n);\n", run->rules->at[i].select);
+    }
     if (fclose(out) != 0)
         return pb_fail(err, -ENOMEM, "out of memory");
     const struct pb_query_request request = {.sql = sql, .length = size, .timeout_ms = timeout_ms};
@@ -343,22 +345,15 @@ int pb_diag_rules_run(const struct pb_ask *ask, const struct pb_diag_rules *rule
                       const struct pb_diag_job *job, const struct pb_targets *targets, unsigned timeout_ms,
                       struct pb_diag_findings *ret, struct pb_err *err)
 {
-    _cleanup_free_ char *tables = NULL;
-    struct running run = {.rules = rules, .ret = ret};
+    struct running run = {.rules = rules, .job = job, .ret = ret};
     uint64_t until = pb_now_ns() + timeout_ms * PB_NS_PER_MS;
-    size_t size, done, nbroken = 0;
+    size_t done, nbroken = 0;
     int r = 0;
 
-    FILE *out = open_memstream(&tables, &size);
-    if (!out)
-        return pb_fail(err, -ENOMEM, "out of memory");
-    pb_diag_put_tables(out, job);
-    if (fclose(out) != 0)
-        return pb_fail(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < rules->n;) {
         uint64_t now = pb_now_ns();
         unsigned left_ms = now < until ? (unsigned)((until - now) / PB_NS_PER_MS) + 1 : 1;
-        r = run_some(ask, &run, targets, tables, i, rules->n, left_ms, &done, err);
+        r = run_some(ask, &run, targets, i, rules->n, left_ms, &done, err);
         if (r >= 0)
             break;
         /* The rule after the last that gave a result is the broken one; those after it are run without it.
@@ -370,7 +365,7 @@ int pb_diag_rules_run(const struct pb_ask *ask, const struct pb_diag_rules *rule
         if (done == 0) {
             size_t one;
             for (broken = i; broken < rules->n; broken++)
-                if ((r = run_some(ask, &run, targets, tables, broken, broken + 1, left_ms, &one, err)) < 0)
+                if ((r = run_some(ask, &run, targets, broken, broken + 1, left_ms, &one, err)) < 0)
                     break;
             if (broken == rules->n)
                 break;
