@@ -12,7 +12,8 @@ static const struct {
 #define TO(outcome, next) [PB_OUTCOME_##outcome] = {true, PB_STEP_##next}
     [PB_STEP_LOOK_AGAIN] = {"look-again", {TO(YES, COUNT), TO(NO, ASLEEP), TO(ERROR, ASLEEP)}},
     [PB_STEP_ASLEEP] = {"asleep", {TO(YES, READ), TO(NO, INTERRUPT), TO(ERROR, FAILED)}},
-    [PB_STEP_INTERRUPT] = {"interrupt", {TO(YES, DESCRIBE), TO(OFF_CPU, READ), TO(NO, PREEMPTED)}},
+    [PB_STEP_INTERRUPT] = {"interrupt",
+                           {TO(YES, DESCRIBE), TO(OFF_CPU, READ), TO(PAUSED, PREEMPTED), TO(NO, PREEMPTED)}},
     [PB_STEP_PREEMPTED] = {"preempted", {TO(YES, READ), TO(NO, STOP)}},
     [PB_STEP_STOP] = {"stop",
                       {TO(YES, READ), TO(NO, REFUSED), TO(LATE, HELD_UP), TO(KEEP, ASLEEP),
@@ -46,11 +47,10 @@ const char *pb_step_name(enum pb_step step)
 const char *pb_outcome_name(enum pb_outcome outcome)
 {
     static const char *const names[PB_OUTCOMES] = {
-        [PB_OUTCOME_YES] = "yes",           [PB_OUTCOME_NO] = "no",
-        [PB_OUTCOME_OFF_CPU] = "off-cpu",   [PB_OUTCOME_RAN] = "ran",
-        [PB_OUTCOME_RESTLESS] = "restless", [PB_OUTCOME_GUESSED] = "guessed",
-        [PB_OUTCOME_KEEP] = "keep",         [PB_OUTCOME_LATE] = "late",
-        [PB_OUTCOME_ERROR] = "error",       [PB_OUTCOME_GONE] = "gone",
+        [PB_OUTCOME_YES] = "yes",         [PB_OUTCOME_NO] = "no",     [PB_OUTCOME_OFF_CPU] = "off-cpu",
+        [PB_OUTCOME_PAUSED] = "paused",   [PB_OUTCOME_RAN] = "ran",   [PB_OUTCOME_RESTLESS] = "restless",
+        [PB_OUTCOME_GUESSED] = "guessed", [PB_OUTCOME_KEEP] = "keep", [PB_OUTCOME_LATE] = "late",
+        [PB_OUTCOME_ERROR] = "error",     [PB_OUTCOME_GONE] = "gone",
     };
     return names[outcome];
 }

@@ -40,6 +40,7 @@ enum pb_outcome {
     PB_OUTCOME_YES,
     PB_OUTCOME_NO,       /* not by this way, not now */
     PB_OUTCOME_OFF_CPU,  /* INTERRUPT: it waits for a CPU */
+    PB_OUTCOME_PAUSED,   /* INTERRUPT: not tried, since its stack did not fit lately */
     PB_OUTCOME_RAN,      /* PROVE: it ran meanwhile, or was between two stores that belong together */
     PB_OUTCOME_RESTLESS, /* PROVE: the same, so often that only a stop can help */
     PB_OUTCOME_GUESSED,  /* DESCRIBE: some registers were missing; a stop would give them */

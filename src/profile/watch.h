@@ -15,9 +15,10 @@ struct pb_watched {
     bool python;
     struct pb_py_thread py;
     struct pb_moment moment;
-    int last_cpu;             /* where it was last found; -1: not yet */
-    unsigned glances, misses; /* recently: copies of its stack, and copies that did not hold all of it */
-    uint32_t thread;          /* in the profile */
+    int last_cpu;           /* where it was last found; -1: not yet */
+    unsigned hits, misses;  /* recently: copies of its stack, and copies that did not hold all of it */
+    unsigned pause, pauses; /* ticks without a copy; how often in a row there was such a pause */
+    uint32_t thread;        /* in the profile */
     bool named, seen, ended;
     enum pb_watch_state state;
     unsigned still;       /* samples in a row that found it there */

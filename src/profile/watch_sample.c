@@ -80,30 +80,37 @@ static int cpu_of(struct pb_watched *t)
     return p ? (int)strtol(p, NULL, 10) : -ESRCH;
 }
 
-#define WINDOW     128
-#define MISSES_MAX 2 /* of as many glances: the other ways sample a later instant, which biases the profile */
+#define WINDOW          128
+#define MISSES_MAX      2 /* of as many hits: the other ways sample a later instant, a bias */
+#define PAUSE_DOUBLINGS 3
 
+/* A stack that the copy does not hold is left to the other ways for a while, twice as long each time: a
+ * glance in vain makes the stop after it 20 to 40 us late, and the stacks that do fit would be counted too
+ * often. */
 static int note_miss(struct pb_watched *t)
 {
-    t->misses++;
+    if (++t->misses > MISSES_MAX) {
+        t->pause = WINDOW << (t->pauses < PAUSE_DOUBLINGS ? t->pauses++ : PAUSE_DOUBLINGS);
+        t->hits = t->misses = 0;
+    }
     return -ENODATA;
 }
 
+static int note_hit(struct pb_watched *t)
+{
+    if (++t->hits > WINDOW)
+        t->hits = t->misses = t->pauses = 0;
+    return 0;
+}
+
 /* Copies the stack of a running thread without a stop. -EAGAIN: it waits for a CPU, and has not run since its
- * moment began. If the copy often does not hold all of a thread's stack, the other ways read it for a while:
- * otherwise the stacks that do fit would be counted too often. */
+ * moment began. */
 static int copy_running_stack(struct thread_reading *r)
 {
     struct pb_watched *t = r->t;
     int result = -EAGAIN;
 
     if (!r->w->glance || !t->python || !t->named)
-        return -ENODATA;
-    if (++t->glances > WINDOW) {
-        t->misses = t->misses > MISSES_MAX && t->misses <= WINDOW ? WINDOW + 1 : 0;
-        t->glances = 0;
-    }
-    if (t->misses > WINDOW)
         return -ENODATA;
     if (t->last_cpu >= 0)
         result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
@@ -114,7 +121,7 @@ static int copy_running_stack(struct thread_reading *r)
         if (t->last_cpu != sched_getcpu())
             result = pb_py_glance(r->w->glance, &t->py, t->last_cpu, &r->s->stack, &r->gil);
     }
-    return result == -ENODATA ? note_miss(t) : result;
+    return result == -ENODATA ? note_miss(t) : result == 0 ? note_hit(t) : result;
 }
 
 /* Moves us to another CPU, for a thread that is to run or to stop on ours. */
@@ -180,8 +187,13 @@ static enum pb_outcome find_asleep(struct thread_reading *r)
 
 static enum pb_outcome interrupt_it(struct thread_reading *r)
 {
-    int seen = r->ways & PB_WAY_INTERRUPTED ? copy_running_stack(r) : -ENODATA;
-
+    if (!(r->ways & PB_WAY_INTERRUPTED))
+        return PB_OUTCOME_NO;
+    if (r->t->pause > 0) {
+        r->t->pause--;
+        return PB_OUTCOME_PAUSED;
+    }
+    int seen = copy_running_stack(r);
     if (seen != 0 && seen != -EAGAIN)
         return PB_OUTCOME_NO;
     r->way = (int)(r->t->moment.way = seen == 0 ? PB_WAY_INTERRUPTED : PB_WAY_PINNED);

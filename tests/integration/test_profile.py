@@ -1,5 +1,6 @@
 """flamegraph: every format, every choice, and targets that end, stop, or whose sampler is killed."""
 import gzip
+import itertools
 import json
 import os
 import re
@@ -387,6 +388,22 @@ def test_a_thread_that_runs_is_not_stopped(options, mixed, tmp_path):
     said = flamegraph(mixed.pid, tmp_path / "a.folded", "--rate", 500, *options)
     shares = {name: float(share) for name, share in re.findall(r"(\w+) ([\d.]+)%[,;]", said)}
     assert shares["interrupted"] > 0 and shares.get("stopped", 0) < 3, said
+
+
+@pytest.mark.skipif(not may_interrupt(), reason="needs CAP_BPF and CAP_PERFMON")
+def test_a_stack_that_does_not_fit_is_hardly_ever_copied_in_vain(tmp_path):
+    """A copy in vain delays the stop after it, so that short functions are missed."""
+    code = ("import sys\nsys.setrecursionlimit(4000)\ndef down(n):\n    if n: down(n - 1)\n"
+            "    print('ready', flush=True)\n    while True: sum(range(300))\ndown(1500)")
+    with jobs.python(code) as job:
+        done = probe("-t", job.pid, "flamegraph", "-o", tmp_path / "a.folded", "--rate", 500, "--duration", 2,
+                     env={**os.environ, "PROBING_TRACE_SAMPLES": "1"})
+    tried = re.findall(r" interrupt\((yes|no|paused)\)", done.stderr)
+    runs = [(outcome, len(list(run))) for outcome, run in itertools.groupby(tried)]
+    assert runs and "yes" not in tried, runs
+    # Before its first read a thread is not copied: the first run may be longer.
+    assert runs[0][0] == "no" and runs[0][1] < 100 and all(n <= 8 for outcome, n in runs[1:] if outcome == "no"), runs
+    assert all(n >= 128 for outcome, n in runs[:-1] if outcome == "paused"), runs
 
 
 def test_children_are_sampled_on_request(tmp_path):
