@@ -20,13 +20,19 @@ sys.dont_write_bytecode = False
 TOP = Path(__file__).resolve().parent.parent
 
 
-# Files that take longest begin first: one that begins last would keep the other workers waiting for its end.
-LONGEST = ["test_harm_python", "test_wheel", "test_inject", "test_harm_sampler", "test_harm_memory_hooks",
-           "test_memory", "test_harm_inject",
-           "test_torch_examples", "test_page", "test_harm_agent", "test_eval", "test_hostile", "test_archive",
-           "test_as_written", "test_agent",
-           "test_cluster_launchers", "test_debug", "test_profile", "test_backtrace", "test_serve_clients", "test_lines",
-           "test_build", "test_page_hostile", "test_page_torch"]
+# Files of 20 s and more, those that take longest first: one that begins last would keep the other workers waiting
+# for its end. Taken from build/test-reports/integration.xml of a whole run.
+LONGEST = ["test_harm_python", "test_wheel", "test_inject", "test_torch_examples", "test_memory", "test_diagnose",
+           "test_harm_agent", "test_page", "test_harm_memory_hooks", "test_harm_inject", "test_eval",
+           "test_harm_sampler", "test_events", "test_archive", "test_agent", "test_profile", "test_torch_workers",
+           "test_hostile", "test_as_written", "test_diagnose_recorded", "test_diagnose_every",
+           "test_cluster_launchers", "test_build", "test_starting", "test_debug", "test_page_verdict",
+           "test_eval_clients", "test_backtrace", "test_sql_escape", "test_pause_all", "test_break", "test_held",
+           "test_catch", "test_harm_last_thread", "test_diagnose_ended", "test_torch_finite", "test_docs_commands",
+           "test_cluster_groups", "test_profile_hard", "test_torch_signals", "test_serve_targets",
+           "test_inject_refused", "test_profile_live", "test_fault_collection", "test_harm_arena", "test_page_hostile",
+           "test_torch_profile", "test_profile_degraded", "test_mcp", "test_cluster", "test_cli",
+           "test_python_sampled", "test_pause", "test_tensor_reads", "test_serve_clients", "test_signals_held"]
 
 
 def pytest_collection_modifyitems(items):
