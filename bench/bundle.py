@@ -3,6 +3,7 @@
     build/venv/bin/python bench/bundle.py [RANKS]
 """
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,12 +33,14 @@ def main():
         assert done.returncode == 0, done.stderr
         for _ in range(3):
             path = Path(folder, "incident.probing")
-            before = time.monotonic()
+            before, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
             done = subprocess.run([jobs.PROGRAM, "-t", str(os.getpid()), "--all", "bundle", "-o", path],
                                   capture_output=True, text=True)
-            took = time.monotonic() - before
+            took, now = time.monotonic() - before, resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
             assert done.returncode == 0, done.stderr
-            print(f"{world} ranks: {took:.1f} s, {path.stat().st_size / 2**20:.1f} MB, load {os.getloadavg()[0]:.1f}")
+            print(f"{world} ranks: {took:.1f} s, {cpu:.1f} s of CPUs, {path.stat().st_size / 2**20:.1f} MB, "
+                  f"load {os.getloadavg()[0]:.1f}")
             print(done.stdout)
 
 

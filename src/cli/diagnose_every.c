@@ -1,5 +1,6 @@
 /* diagnose_every: see diagnose_every.h. */
 #include "cli/diagnose_every.h"
+#include "cli/bundle/bundle.h"
 
 #include "ask/alert.h"
 #include "ask/stackset.h"
@@ -210,6 +211,22 @@ static void print_event(const struct pb_call *call, const struct pb_diag_event *
     putchar('\n');
 }
 
+/* Takes some seconds, in which nothing is diagnosed. */
+static void keep_incident(const struct every *every, const struct pb_diag_event *e)
+{
+    const char *folder = pb_call_option(every->call, "bundle");
+    bool ranks = e->answer && e->answer->job->ranks && e->what->job_pid > 0;
+    pid_t pid = ranks ? e->what->job_pid : e->what->pid;
+    struct pb_err err = {0};
+    char path[PATH_MAX];
+
+    if (!folder || pid <= 0)
+        return;
+    int r = pb_bundle_keep(folder, pid, e->what->kind, path, &err);
+    if (r < 0)
+        note(every, "bundle", r, &err);
+}
+
 static void take_event(void *arg, const struct pb_diag_event *e)
 {
     const struct every *every = arg;
@@ -223,6 +240,8 @@ static void take_event(void *arg, const struct pb_diag_event *e)
     }
     print_event(every->call, e, file);
     fflush(stdout);
+    if (!e->over)
+        keep_incident(every, e);
     if (every->webhook && (r = pb_webhook_post(every->webhook, e, &err)) < 0)
         note(every, "probing.alert.webhook", r, &err);
     add_alert(every, e, file);

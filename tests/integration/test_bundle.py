@@ -5,13 +5,14 @@ import json
 import os
 import signal
 import struct
+import subprocess
 import zipfile
 from contextlib import ExitStack
 
 import jobs
 import pyarrow.parquet
 import pytest
-from jobs import probe
+from jobs import PROGRAM, probe
 from serve_kit import NEEDS_SERVE, service
 
 RANK = """
@@ -160,6 +161,34 @@ def test_what_does_not_fit_is_named(tmp_path):
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
         assert job.alive()
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_is_left_of_one_that_is_ended(tmp_path):
+    with jobs.python() as job:
+        making = subprocess.Popen([PROGRAM, "-t", str(job.pid), "bundle", "-o", tmp_path / "x.probing"],
+                                  env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL)
+        jobs.wait_until(lambda: list(tmp_path.glob("incident*/*")), what="its folder")
+        making.terminate()
+        assert making.wait(60) in (128 + signal.SIGTERM, 0)  # 0: it was quicker
+        assert set(tmp_path.iterdir()) <= {tmp_path / "x.probing"} and job.alive()
+
+
+def test_a_new_finding_makes_a_file_by_itself(tmp_path):
+    """Of a process that is stopped, which is a finding; only that of this test's own job is waited for."""
+    with jobs.python() as job:
+        watch = subprocess.Popen([PROGRAM, "-t", str(job.pid), "diagnose", "--every", "1s", "--bundle", tmp_path],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            os.kill(job.pid, signal.SIGSTOP)
+            jobs.wait_until(lambda: list(tmp_path.glob("incident-*.probing")), 120, what="a file of the finding")
+        finally:
+            watch.terminate()
+            watch.wait()
+            os.kill(job.pid, signal.SIGCONT)
+        path = sorted(tmp_path.glob("incident-*.probing"))[0]
+        assert [row["pid"] for row in json.loads(ask(path, "list", "--json"))] == [job.pid]
+        done = probe("diagnose", "--bundle", tmp_path)
+        assert done.returncode == 2 and "--every" in done.stderr
 
 
 def refused(path, *says):

@@ -64,6 +64,11 @@ int pb_bundle_put_versions(const struct pb_bundle *b, const struct pb_target *ta
 /* What the machine says of itself: memory, load, its kernel's log. Runs in a child. */
 int pb_bundle_put_machine(const struct pb_bundle *b, struct pb_err *err);
 
+/* --- bundle_keep.c --- */
+/* Makes a file about a process and all that --all gives with it in that folder, beside the newest of the
+ * earlier ones. kind: for its name. */
+int pb_bundle_keep(const char *folder, pid_t pid, const char *kind, char ret[PATH_MAX], struct pb_err *err);
+
 /* --- bundle_write.c --- */
 /* The manifest, the page, and the file: of the parts those that fit in max bytes. */
 int pb_bundle_write(struct pb_bundle *b, const char *path, uint64_t max, uint64_t *ret_size,
@@ -89,6 +94,9 @@ int pb_bundle_with(const struct pb_call *call, const char *const *args, int n,
                    int (*work)(const struct pb_call *call, const char folders[PB_BUNDLE_FILES][PATH_MAX],
                                struct pb_err *err),
                    struct pb_err *err);
+/* Waits for a child that works in a folder which the caller removes then: signals that would end the caller
+ * go to the child. Its exit status. */
+int pb_bundle_wait(pid_t pid);
 /* Unpacks the file, and runs `become` in a child with the folder in its environment. */
 int pb_bundle_serve(const char *path, int (*become)(void *arg, struct pb_err *err), void *arg,
                     struct pb_err *err);

@@ -1,6 +1,7 @@
 /* bundle_folder: the folder in which the parts of an incident's file lie while it is made or read. */
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/retry.h"
 #include "cli/bundle/bundle.h"
 
 #include <dirent.h>
@@ -81,11 +82,15 @@ static void remove_below(int folder, unsigned depth)
 
 void pb_bundle_folder_remove(const char *path)
 {
-    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct pb_retry again =
+        pb_retry_until(pb_now_ns() + 5 * PB_NS_PER_S, 10 * PB_NS_PER_MS, 100 * PB_NS_PER_MS);
 
-    if (folder >= 0)
-        remove_below(folder, DEPTH);
-    rmdir(path);
+    /* A child that was ended may still write a part: then the folder is not empty yet. */
+    do {
+        int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (folder >= 0)
+            remove_below(folder, DEPTH);
+    } while (rmdir(path) < 0 && (errno == ENOTEMPTY || errno == EEXIST) && pb_retry_wait(&again));
 }
 
 static int each_below(const char *folder, const char *below, unsigned depth,

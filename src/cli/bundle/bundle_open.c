@@ -106,8 +106,7 @@ static void pass_signal(int number)
         kill(passed_to, number);
 }
 
-/* Waits for the child; signals that would end us go to it. Its exit status. */
-static int wait_for(pid_t pid)
+int pb_bundle_wait(pid_t pid)
 {
     const struct sigaction pass = {.sa_handler = pass_signal, .sa_flags = SA_RESTART};
 
@@ -139,7 +138,8 @@ int pb_bundle_run(struct pb_call *call, int (*run)(struct pb_call *call), struct
         r = run_about(call, folder, path, NULL, run, err);
         exit(pb_call_status(call, r, err));
     }
-    int status = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : wait_for(pid);
+    int status =
+        pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
     pb_bundle_folder_remove(folder);
     return status < 0 ? status : PB_EXITED(status);
 }
@@ -170,7 +170,7 @@ int pb_bundle_with(const struct pb_call *call, const char *const *args, int n,
     if (r == 0 && pid == 0)
         exit(pb_call_status(call, work(call, (const char(*)[PATH_MAX])folders, err), err));
     if (r == 0)
-        r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : wait_for(pid);
+        r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
     for (int i = 0; i < PB_BUNDLE_FILES; i++)
         if (made[i])
             pb_bundle_folder_remove(folders[i]);
@@ -200,7 +200,7 @@ int pb_bundle_serve(const char *path, int (*become)(void *arg, struct pb_err *er
         _exit(1);
     }
     if (r == 0)
-        r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : wait_for(pid);
+        r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
     pb_bundle_folder_remove(folder);
     return r <= 0 ? r : PB_EXITED(r);
 }

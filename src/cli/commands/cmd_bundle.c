@@ -2,6 +2,7 @@
 #include "ask/process_settings.h"
 #include "base/cleanup.h"
 #include "base/err.h"
+#include "base/process.h"
 #include "base/time.h"
 #include "cli/bundle/bundle.h"
 #include "cli/values.h"
@@ -12,6 +13,8 @@
 #include "remote/runs.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -97,10 +100,36 @@ static void print_result(const struct pb_bundle *b, const char *path, uint64_t s
     printf("  probing -t %s backtrace | query | flamegraph | diagnose | torch\n", path);
 }
 
+static int make_file(const struct pb_call *call, struct pb_bundle *b, const char *path, struct pb_err *err)
+{
+    uint64_t began = pb_now_ns(), size = 0;
+
+    int r = pb_bundle_collect(call, b, err);
+    if (r == 0)
+        r = pb_bundle_write(b, path, (uint64_t)pb_call_number(call, "max"), &size, err);
+    if (r == 0)
+        print_result(b, path, size, (double)(pb_now_ns() - began) / 1e9);
+    return r;
+}
+
+/* A child does the work, so that the parts are removed however that ends. */
+static int make_in_child(const struct pb_call *call, struct pb_bundle *b, const char *path,
+                         struct pb_err *err)
+{
+    int r = pb_bundle_folder_make(b->folder, err);
+    if (r < 0)
+        return r;
+    pid_t pid = pb_process_fork(SIGTERM);
+    if (pid == 0)
+        exit(pb_call_status(call, make_file(call, b, path, err), err));
+    r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
+    pb_bundle_folder_remove(b->folder);
+    return r < 0 ? r : PB_EXITED(r);
+}
+
 static int run(const struct pb_call *call, struct pb_err *err)
 {
     const char *given = pb_call_option(call, "output");
-    uint64_t began = pb_now_ns(), size = 0;
     time_t now = time(NULL);
     char path[64];
     struct tm tm;
@@ -113,18 +142,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
     strftime(path, sizeof(path), "incident-%Y%m%d-%H%M%S.probing", &tm);
     snprintf(b->release, sizeof(b->release), "%s", PROBING_VERSION);
     snprintf(b->named, sizeof(b->named), "%s", call->target);
-    given = given ? given : path;
     int r = find_processes(call, b, err);
     if (r == 0)
-        r = pb_bundle_folder_make(b->folder, err);
-    if (r == 0) {
-        r = pb_bundle_collect(call, b, err);
-        if (r == 0)
-            r = pb_bundle_write(b, given, (uint64_t)pb_call_number(call, "max"), &size, err);
-        pb_bundle_folder_remove(b->folder);
-    }
-    if (r == 0)
-        print_result(b, given, size, (double)(pb_now_ns() - began) / 1e9);
+        r = make_in_child(call, b, given ? given : path, err);
     pb_bundle_done(b);
     free(b);
     return r;

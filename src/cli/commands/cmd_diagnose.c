@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int list_rules(const struct pb_diag_rules *rules)
 {
@@ -163,6 +164,12 @@ static int run(const struct pb_call *call, struct pb_err *err)
     bool watched = pb_call_option(call, "watch");
     if (pb_call_option(call, "every") && watched)
         return pb_fail(err, PB_USAGE, "--watch looks once and --every again and again: give one of them");
+    const char *folder = pb_call_option(call, "bundle");
+    if (folder && !pb_call_option(call, "every"))
+        return pb_fail(err, PB_USAGE,
+                       "--bundle goes with --every (a file of now: probing -t PID --all bundle)");
+    if (folder && access(folder, W_OK) < 0)
+        return pb_fail(err, -errno, "no file can be made in %.200s: %s", folder, strerror(errno));
     if (pb_call_option(call, "every"))
         return pb_diagnose_every(call, &request, pb_call_ms(call, "every"), err);
     if (watched)
@@ -184,6 +191,8 @@ static const struct pb_option options[] = {
     {0, "every", PB_TIME(.least = 1000),
      "repeat; print a line for each new finding and for each that is over, keep it, and post it to "
      "probing.alert.webhook"},
+    {0, "bundle", PB_TEXT("DIR"),
+     "with --every: for each new finding an incident's file in this folder; the newest ten stay"},
     {0, "since", PB_TIME(.least = 1000), "use only recorded rows that are not older, such as 10m"},
     {0, "no-inject", NULL, "look from outside only, and use no recorded rows"},
     {0, "json", NULL, "the findings and their evidence as JSON"},
