@@ -321,8 +321,7 @@ static void name_nodes(struct pb_diag_answer *a)
             struct pb_diag_evidence *e = &f->evidence[f->nevidence++];
             *e = (struct pb_diag_evidence){{"node"}};
             snprintf(e->field[1], sizeof(e->field[1]), "rank %d", p->rank);
-            snprintf(e->field[2], sizeof(e->field[2]), "%s", p->node);
-            snprintf(e->field[3], sizeof(e->field[3]), "pid %d there", (int)p->pid);
+            snprintf(e->field[2], sizeof(e->field[2]), "%s, pid %d there", p->node, (int)p->pid);
             break;
         }
     }

@@ -28,7 +28,6 @@ enum {
     BETWEEN_MS = 1000,
     LIMIT_MS = 900, /* for a process, where CPUs are idle */
     LIMIT_MOST_MS = 4000,
-    SOURCES_MS = 300, /* a source file may be on a mount that hangs */
     ROOM = 8 << 20,
 };
 
@@ -491,11 +490,12 @@ static int read_sources(const struct pb_ask *ask, void *arg, struct pb_room *roo
 
 static void add_sources(const struct pb_ask *ask, struct pb_diag_job *job)
 {
-    struct pb_task task = {.work = read_sources, .arg = job, .limit_ms = SOURCES_MS, .room_size = ROOM};
-    struct pb_err ignored;
+    /* A source file may be on a mount that hangs. */
     struct pb_ask limited = *ask;
+    limited.limit_ms = limit_by_load() / 3;
+    struct pb_task task = {.work = read_sources, .arg = job, .limit_ms = limited.limit_ms, .room_size = ROOM};
+    struct pb_err ignored;
 
-    limited.limit_ms = SOURCES_MS;
     if (pb_task_run(&limited, &task, &ignored) == 0) {
         const char(*lines)[sizeof(job->threads->own.source)] = pb_task_answer_of(&task);
         for (size_t i = 0; lines && i < job->nthreads; i++) {

@@ -57,7 +57,7 @@ def test_the_culprit_is_named_with_its_node(job):
         stopped(pid, False)
     assert done.returncode == 10, done.stderr
     assert done.stdout.startswith("Rank 2 is stopped by a signal")
-    assert re.search(rf"^  node +rank 2 +{job.addresses[1]} +pid \d+ there$", done.stdout, re.M), done.stdout
+    assert re.search(rf"^  node +rank 2 +{job.addresses[1]}, pid \d+ there$", done.stdout, re.M), done.stdout
     (found,) = answer["jobs"]
     ranks = {rank["rank"]: rank for rank in found["ranks"]}
     assert {rank: one["node"] for rank, one in ranks.items()} == {rank: job.addresses[rank // 2] for rank in range(4)}

@@ -277,7 +277,7 @@ def test_the_answer_stands_alone(warm, tmp_path):
     assert text[0].startswith("2 threads of rank 2 are deadlocked")
     assert "this keeps ranks 0-1, 3 waiting" in " ".join(text), "the rank itself is none of those that it keeps"
     assert len(text) <= 24 and max(map(len, text)) <= 80, done.stdout
-    assert any("with second:  # here" in line for line in text)
+    assert any("with second:  # here" in line for line in text), done.stdout
     assert any(line.startswith("Certain: ") for line in text)
     assert any(line.startswith("Next: ") for line in text)
 

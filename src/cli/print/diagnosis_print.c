@@ -61,21 +61,30 @@ static size_t put_cut(const char *text, size_t room)
     return at;
 }
 
+/* How many fields there are up to the last that has a text. */
+static size_t count_fields(const struct pb_diag_evidence *e)
+{
+    size_t n = PB_DIAG_FIELDS;
+
+    while (n && !e->field[n - 1][0])
+        n--;
+    return n;
+}
+
 static void put_evidence(const struct pb_diag_finding *f)
 {
     size_t widths[PB_DIAG_FIELDS] = {0};
 
+    /* The last field of a line takes what is left, and widens no column of the others. */
     for (size_t i = 0; i < f->nevidence; i++)
-        for (size_t k = 0; k + 1 < PB_DIAG_FIELDS; k++) {
+        for (size_t k = 0; k + 1 < count_fields(&f->evidence[i]); k++) {
             const char *text = f->evidence[i].field[k];
             size_t columns = pb_glyph_columns(text, strlen(text));
             columns = columns < FIELD_MAX ? columns : FIELD_MAX;
             widths[k] = columns > widths[k] ? columns : widths[k];
         }
     for (size_t i = 0; i < f->nevidence; i++) {
-        size_t at = 2, last = PB_DIAG_FIELDS;
-        while (last && !f->evidence[i].field[last - 1][0])
-            last--;
+        size_t at = 2, last = count_fields(&f->evidence[i]);
         fputs("  ", stdout);
         for (size_t k = 0; k < last; k++) {
             bool end = k + 1 == last;
