@@ -34,6 +34,20 @@ def diagnose(*words):
     return probe("-t", "cluster:judged", "diagnose", *words)
 
 
+def answer_with(status, *words):
+    """On a busy machine a rank may not be read in its time: then it is asked again."""
+    for _ in range(4):
+        done = diagnose(*words)
+        if done.returncode == status:
+            break
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def unread(done):
+    return {rank["rank"]: rank["error"] is not None for rank in json.loads(done.stdout)["jobs"][0]["ranks"]}
+
+
 def stopped(pid, now):
     os.kill(pid, signal.SIGSTOP if now else signal.SIGCONT)
     jobs.wait_until(lambda: (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T") == now)
@@ -42,8 +56,7 @@ def stopped(pid, now):
 
 
 def test_ranks_of_all_nodes_are_one_job(job):
-    done = diagnose()
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = answer_with(0)
     assert "No problem found: 4 of 4 ranks answered" in done.stdout
 
 
@@ -52,10 +65,9 @@ def test_the_culprit_is_named_with_its_node(job):
     pid = pid_of(job, 2)
     stopped(pid, True)
     try:
-        done, answer = diagnose(), json.loads(diagnose("--json").stdout)
+        done, answer = answer_with(10), json.loads(answer_with(10, "--json").stdout)
     finally:
         stopped(pid, False)
-    assert done.returncode == 10, done.stderr
     assert done.stdout.startswith("Rank 2 is stopped by a signal")
     assert re.search(rf"^  node +rank 2 +{job.addresses[1]}, pid \d+ there$", done.stdout, re.M), done.stdout
     (found,) = answer["jobs"]
@@ -88,8 +100,8 @@ def test_a_lost_rank_and_a_lost_node_are_named(tmp_path):
         done = diagnose()
         assert done.returncode in (3, 10), done.stdout + done.stderr
         assert f"{job.addresses[0]}: unreachable" in done.stderr
-        ranks = json.loads(diagnose("--json").stdout)["jobs"][0]["ranks"]
-        assert {rank["rank"]: rank["error"] is not None for rank in ranks} == {0: True, 1: True, 2: False, 3: False}
+        jobs.wait_until(lambda: unread(diagnose("--json")) == {0: True, 1: True, 2: False, 3: False}, 120,
+                        what="an answer without the ranks of the lost node, and with the others")
         os.kill(pid_of(job, 3), signal.SIGKILL)
-        done = diagnose()
-        assert done.returncode == 10 and done.stdout.startswith("Rank 3 is gone"), done.stdout + done.stderr
+        done = answer_with(10)
+        assert done.stdout.startswith("Rank 3 is gone"), done.stdout + done.stderr
