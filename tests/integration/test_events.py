@@ -50,7 +50,7 @@ def test_a_diagnosis_that_finds_something_is_an_event_too(served, job):
         return [found for _, _, answer in events for one in answer["jobs"] for found in one["findings"]
                 if (one["ranks"][0]["pid"], found["kind"]) == (job.pid, "stopped")]
 
-    with Stream(served, "diagnosis") as stream:
+    with Stream(served, f"diagnosis:{job.pid}") as stream:
         assert not stopped(stream.wait_for(lambda events: events))
         os.kill(job.pid, signal.SIGSTOP)
         try:
@@ -60,11 +60,12 @@ def test_a_diagnosis_that_finds_something_is_an_event_too(served, job):
     assert f"Process {job.pid} is stopped by a signal" in stopped(events)[0]["says"]
 
 
-def test_the_diagnosis_of_one_process_is_a_topic(served, job):
-    with jobs.python(), Stream(served, f"diagnosis:{job.pid}") as stream:
-        (topic, _, answer), *_ = stream.wait_for(lambda events: events)
-    assert topic == f"diagnosis:{job.pid}"
-    assert [rank["pid"] for one in answer["jobs"] for rank in one["ranks"]] == [job.pid]
+def test_a_diagnosis_is_a_topic_of_all_jobs_and_of_one(served, job):
+    with jobs.python() as other, Stream(served, f"diagnosis,diagnosis:{job.pid}") as stream:
+        events = stream.wait_for(lambda events: len({topic for topic, _, _ in events}) == 2)
+    of = {topic: {rank["pid"] for one in answer["jobs"] for rank in one["ranks"]} for topic, _, answer in events}
+    assert of[f"diagnosis:{job.pid}"] == {job.pid}
+    assert {job.pid, other.pid} <= of["diagnosis"]
 
 
 def test_all_without_a_target_is_every_probed_process(served):

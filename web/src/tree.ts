@@ -151,19 +151,15 @@ export function merge(processes: Process[], choice: Choice): { root: Node[]; who
 export const is_odd = (node: Node, processes: number) =>
   processes > 2 && node.processes * 3 <= processes && (processes < 40 || node.processes * 20 <= processes);
 
-// The end of a stack that one wants to see first: that of a culprit, else the rarest of the odd ones, else that of the
-// only process. Where all are at the same place there is none.
+// The end of a stack that one wants to see first: that of a culprit, else the rarest of the odd ones. Where all are at
+// the same place there is none, and of one process its tree says enough.
 export function first_end<T extends { node: Node }>(
   rows: T[],
   processes: number,
   culprits: Set<number>,
 ): T | undefined {
-  const main = (r: T, is: (pid: number) => boolean) =>
-      r.node.ends.some((w) => is(w.process.pid) && w.thread === main_thread(w.process)),
+  const is_culprit = (r: T) =>
+      r.node.ends.some((w) => culprits.has(w.process.pid) && w.thread === main_thread(w.process)),
     odd = rows.filter((r) => r.node.ends.length && is_odd(r.node, processes));
-  return (
-    rows.find((r) => main(r, (pid) => culprits.has(pid))) ??
-    odd.sort((a, b) => a.node.who.length - b.node.who.length)[0] ??
-    (processes === 1 ? rows.find((r) => main(r, () => true)) : undefined)
-  );
+  return rows.find(is_culprit) ?? odd.sort((a, b) => a.node.who.length - b.node.who.length)[0];
 }
