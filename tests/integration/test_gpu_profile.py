@@ -94,6 +94,8 @@ def test_every_kernel_and_copy_is_a_row(job):
             for k in kernels} == {(0, 7, 6, 128, 4096, 32)}
     again = profile(job, "--seconds", "50ms", "--json")
     assert FILL in {row["kernel"] for row in json.loads(again.stdout)}
+    begun = [row["t"] for row in rows(job, "SELECT epoch(timestamp) AS t FROM gpu.profiles ORDER BY timestamp")]
+    assert begun[1] - begun[0] >= 1.3, "a second after the end of the one of 300 ms: CUPTI has a thread that goes on"
     copies = rows(job, "SELECT DISTINCT kind, bytes, pageable, duration_us FROM gpu.copies ORDER BY kind")
     assert [tuple(c.values()) for c in copies] == [("host to device", 1 << 20, True, 5.0), ("set", 1 << 20, False, 5.0)]
 
