@@ -161,7 +161,7 @@ install_set() {
     say "installing the Python packages of requirements/$1.txt into $venv"
     # Spark's package comes as source only, with nothing to compile.
     $venv/bin/python -m pip install --retries 10 --disable-pip-version-check --no-input --progress-bar $progress \
-        --only-binary :all: --no-binary pyspark --require-hashes -r "requirements/$1.txt"
+        --only-binary :all: --no-binary pyspark,deepspeed --require-hashes -r "requirements/$1.txt"
 }
 
 # torch is optional: without it the reason is stored for tests that skip (tests/conftest.py, scripts/demo.sh).
