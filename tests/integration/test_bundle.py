@@ -146,7 +146,7 @@ def test_nothing_is_left_of_reading(incident, tmp_path):
 
 
 def test_what_does_not_fit_is_named(tmp_path):
-    with jobs.python() as job:
+    with jobs.python(env={"FILLER": "x" * 100000}) as job:
         assert probe(job.pid, "inject").returncode == 0
         path = tmp_path / "small.probing"
         done = probe(job.pid, "bundle", "-o", path, "--max", "70KB")
