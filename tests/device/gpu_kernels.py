@@ -16,6 +16,7 @@ from checks import PROGRAM, check, probing, rows, verdict
 HERE = os.path.dirname(os.path.abspath(__file__))
 QUICK = bool(os.environ.get("STAND_IN"))  # to try this script itself
 STEPS = 10
+REST = 1.3  # a recording waits for a second after the last
 began = time.time()
 
 
@@ -144,7 +145,7 @@ def correctness(job):
 def cost(job, kind, on_s, n):
     """Blocks with and without, one after the other: the median step of each block on, against its neighbours off."""
     answer = []
-    reader = threading.Thread(target=lambda: answer.append(job.ask("pace", kind, 2 * on_s * n + on_s)))
+    reader = threading.Thread(target=lambda: answer.append(job.ask("pace", kind, (2 * on_s + REST) * n + on_s)))
     reader.start()
     time.sleep(on_s / 2)
     windows = []
@@ -153,7 +154,7 @@ def cost(job, kind, on_s, n):
         done = begin(job, int(on_s * 1000))
         if done.returncode:
             check(f"cost, {kind}", False, done.stderr)
-        time.sleep(max(0, 2 * on_s - (time.time() - started)))
+        time.sleep(max(0, 2 * on_s + REST - (time.time() - started)))
     reader.join()
     for row in rows(job.pid, "SELECT epoch(timestamp) AS t, duration_ms, kernels, lost FROM gpu.profiles "
                     f"ORDER BY timestamp DESC LIMIT {n}")[::-1]:
@@ -226,7 +227,7 @@ def harm(job):
           f"{len(loud) * len(quiet['children'])} ended well")
     made = rows(job.pid, "SELECT count(*) AS n, count(*) FILTER (why IS NULL) AS well, any_value(why) AS why, "
                 "sum(lost) AS lost, sum(unfinished) AS unfinished FROM gpu.profiles")[0]
-    check("recordings meanwhile", made["well"] > 20,
+    check("recordings meanwhile", made["well"] > 5,
           f"started {counts[0]}, refused while one ran {counts[1]}; rows {made}")
     new = collections.Counter(after["threads"]) - collections.Counter(before["threads"])
     check("no thread, no mappings, no memory stay", not new and after["maps"] - before["maps"] < 60,

@@ -106,7 +106,8 @@ def test_it_ends_by_itself_when_the_tool_is_killed_or_the_agent_goes(job):
         jobs.wait_until(lambda: state(job) & ON == ON, 60, "the recording")
         tool.kill()
     jobs.wait_until(lambda: state(job) == OFF, 60, "its end")
-    assert probe(job.pid, "probes", "start", "gpu_profile", "for=50s").returncode == 0
+    jobs.wait_until(lambda: probe(job.pid, "probes", "start", "gpu_profile", "for=50s").returncode == 0, 60,
+                    "the end of the one before, and a new one")
     jobs.wait_until(lambda: state(job) & ON == ON, 60, "the recording")
     second = profile(job)
     assert second.returncode == 1 and "a recording of its GPU runs already" in second.stderr

@@ -30,8 +30,7 @@
 #define LEAST_NS     (10 * PB_NS_PER_MS)
 #define MOST_NS      (60 * PB_NS_PER_S)
 #define LOOK_MS      20
-#define PAUSE_NS     PB_NS_PER_S       /* between recordings */
-#define SETTLE_NS    (2 * PB_NS_PER_S) /* that what was launched before the end may take */
+#define PAUSE_NS     PB_NS_PER_S /* between recordings */
 
 static char *buffers; /* BUFFERS of them; NULL: there was no recording yet */
 static size_t valid[BUFFERS];
@@ -202,19 +201,24 @@ static int switch_on(const struct pb_cupti *c, char *why, size_t why_size)
     return -EIO;
 }
 
-/* What was launched before the end may still be on the GPU: its records are waited for, but not for ever. */
+/* What was launched before the end may still be on the GPU: its records are waited for, but not for ever.
+ * CUPTI's own thread works on the records too: it is asked for them as rarely as possible, and never forced
+ * to give them back unfinished. */
 static void settle(const struct pb_cupti *c, const struct pb_gpu_clock *clock)
 {
-    uint64_t until = pb_now_ns() + SETTLE_NS;
+    static const unsigned pauses_ms[] = {100, 400, 1500};
     size_t dropped = 0;
 
-    for (c->flush_all(0); are_some_out() && pb_now_ns() < until; c->flush_all(0)) {
+    for (size_t i = 0; i < sizeof(pauses_ms) / sizeof(pauses_ms[0]) && (i == 0 || are_some_out()); i++) {
+        uint64_t until = pb_now_ns() + pauses_ms[i] * PB_NS_PER_MS;
+        while (pb_now_ns() < until) {
+            uint32_t seen = __atomic_load_n(&bell, __ATOMIC_SEQ_CST);
+            take_full(c, clock);
+            pb_futex_wait_ms(&bell, seen, LOOK_MS);
+        }
+        c->flush_all(0);
         take_full(c, clock);
-        pb_futex_wait_ms(&bell, __atomic_load_n(&bell, __ATOMIC_SEQ_CST), LOOK_MS);
     }
-    if (are_some_out())
-        c->flush_all(PB_CUPTI_FLUSH_FORCED);
-    take_full(c, clock);
     if (c->get_dropped(NULL, 0, &dropped) == 0)
         totals.lost += dropped;
 }
@@ -279,6 +283,8 @@ static void record_all(const struct pb_cupti *c, const struct pb_torch_profiler 
             snprintf(ret->why, sizeof(ret->why), "torch.profiler started to record and took over CUPTI");
             wait_for(other);
         }
+        if (!taken)
+            c->flush_all(0);
         switch_off(c);
         if (taken)
             drop_full(); /* it may have changed the clock */
