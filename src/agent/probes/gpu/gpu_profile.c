@@ -309,8 +309,8 @@ static int make_room(char *why, size_t why_size)
     return -ENOMEM;
 }
 
-/* CUPTI's own thread goes on with records after the end. In jobs that forked and captured graphs, 2 of 4,000
- * recordings that followed each other at once ended the job there (docs/gpu.md). */
+/* CUPTI's own thread goes on with records after the end. Recordings that followed each other at once have
+ * ended jobs there, before settle() asked less often (docs/gpu.md). */
 static void wait_after_last(void)
 {
     while (last_ended && !__atomic_load_n(&must_end, __ATOMIC_SEQ_CST) &&
