@@ -29,10 +29,11 @@ HELD_MS, LONG_MS = 1, 4
 
 
 def leave_before_the_end():
-    """Without a GIL a thread that is refused its return to Python keeps locks of the interpreter, and its end waits for them for ever: so the end waits
-    for us from our first line on. The program does not find atexit imported by us. (With a GIL: _program.py.)"""
+    """The end waits for us from our first line on: a thread that waits for the GIL of an interpreter that is gone crashes, and without a GIL one that is
+    refused its return keeps locks that the end wants. The program does not find atexit imported by us. Before 3.10 each import of it would replace the
+    program's functions: there _program.py does this, for code that may import."""
     shared = _probing.shared
-    if "free-threading" not in sys.version or shared.get("atexit") == getpid() or "atexit" not in sys.builtin_module_names:
+    if sys.version_info < (3, 10) or shared.get("atexit") == getpid() or "atexit" not in sys.builtin_module_names:
         return
     shared["atexit"] = getpid()
     atexit = sys.modules.get("atexit")
