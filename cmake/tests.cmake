@@ -10,9 +10,13 @@ file(GLOB line_sources CONFIGURE_DEPENDS src/cli/line/*.c src/cli/print/terminal
 add_library(pb_line STATIC EXCLUDE_FROM_ALL ${line_sources})
 target_link_libraries(pb_line PUBLIC pb_print)
 
+# What diff calls noise, built as a library for tests.
+add_library(pb_diff STATIC EXCLUDE_FROM_ALL src/cli/diff/diff_series.c src/cli/diff/diff_noise.c)
+target_link_libraries(pb_diff PUBLIC pb_base)
+
 function(pb_test_program name source group folder)
     add_executable(${name} EXCLUDE_FROM_ALL ${source})
-    target_link_libraries(${name} PRIVATE pb_line pb_serve pb_agent pb_cluster pb_diagnose pb_ask pb_engine pb_profile pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
+    target_link_libraries(${name} PRIVATE pb_line pb_diff pb_serve pb_agent pb_cluster pb_diagnose pb_ask pb_engine pb_profile pb_inject pb_remote pb_table pb_control pb_base -pthread ${ARGN})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
     add_dependencies(${group} ${name})
 endfunction()

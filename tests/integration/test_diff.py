@@ -27,32 +27,44 @@ class Net(nn.Module):
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 print("ready", flush=True)
-while True:
+while not os.path.exists(os.environ["STOP"]):
     loss = model(torch.randn(4, 8)).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+while True:
+    time.sleep(1)
 """
 STEPS = 40
 
 
 def steps_of(target):
-    return jobs.rows(target, "SELECT count(*) AS n FROM python.torch_step")[0]["n"]
+    """Steps whose modules were recorded."""
+    return jobs.rows(target, "SELECT count(DISTINCT step) AS n FROM python.torch_trace WHERE stage = 'forward'")[0]["n"]
 
 
-def train(stack, seconds):
-    job = stack.enter_context(jobs.python(TRAIN, env={"ATTENTION_S": str(seconds)}))
+def train(stack, stop, seconds, **more):
+    job = stack.enter_context(jobs.python(TRAIN, env={"ATTENTION_S": str(seconds), "STOP": str(stop), **more}))
     assert probe(job.pid, "inject").returncode == 0
+    # Every step has its modules, however busy the machine is.
+    assert probe(job.pid, "config", "probing.torch.budget=off").returncode == 0
     assert probe(job.pid, "config", "probing.torch.profiling=on").returncode == 0
     return job
 
 
+def wait_for_steps(job, stop, n):
+    """From then on it makes no more: the tests ask for what stays as it is."""
+    jobs.wait_until(lambda: steps_of(job) >= n, 200, what=f"{n} steps")
+    stop.touch()
+
+
 @pytest.fixture(scope="module")
-def runs(needs_torch):
+def runs(needs_torch, tmp_path_factory):
+    stops = [tmp_path_factory.mktemp("stop") / name for name in "ab"]
     with ExitStack() as stack:
-        pair = train(stack, 0.01), train(stack, 0.4)
-        for job in pair:
-            jobs.wait_until(lambda job=job: steps_of(job) >= STEPS, 120, what=f"{STEPS} steps")
+        pair = [train(stack, stop, seconds) for stop, seconds in zip(stops, (0.01, 0.4))]
+        for job, stop in zip(pair, stops):
+            wait_for_steps(job, stop, STEPS)
         yield pair
 
 
@@ -91,6 +103,18 @@ def test_two_ranges_of_one_run_and_what_is_not_there(runs):
         assert probe("diff", a.pid, a.pid, *words).returncode == 2
     done = probe("diff", a.pid, "none.probing")
     assert done.returncode == 1 and "none.probing" in done.stderr
+
+
+def test_the_last_thousand_steps_count(runs, tmp_path):
+    """Of a run of two thousand, what is said of a module is its mean in the last thousand."""
+    with ExitStack() as stack:
+        job = train(stack, tmp_path / "stop", 0.001)
+        wait_for_steps(job, tmp_path / "stop", 2000)
+        of_a_step = jobs.rows(job, "SELECT sum(self_ms) AS ms FROM python.torch_trace WHERE stage = 'forward' AND "
+                                   "module = 'attention' GROUP BY step ORDER BY step DESC LIMIT 1000")
+        differences = differ(job.pid, runs[1].pid)["differences"]
+        found, = [one for one in differences if one["name"] == "forward of attention"]
+        assert found["a"] == pytest.approx(sum(row["ms"] for row in of_a_step) / 1000, rel=1e-4)
 
 
 def test_settings_that_differ_are_named(runs):

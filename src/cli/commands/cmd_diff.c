@@ -282,7 +282,7 @@ static int compare(const struct pb_call *call, const char folders[2][PATH_MAX], 
         r = print_json(&c, err);
     else if (r == 0)
         print_text(&c);
-    return r == 0 && (c.changes.step.real || c.changes.n) ? PB_FOUND : r;
+    return r == 0 && c.changes.differs ? PB_FOUND : r;
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -306,12 +306,15 @@ const struct pb_command pb_cmd_diff = {
     .text =
         "A and B are each a process, a run that has ended (PID@START), a job by a part of its command line, "
         "or an incident's file (bundle). The same one twice with other steps or ranks compares those. The "
-        "last thousand recorded steps count.\n\n"
+        "last thousand recorded steps count. A range of steps applies to steps, phases, modules and "
+        "collectives, and not to memory.\n\n"
         "Compares the time of a step, its phases, modules and collectives, memory in all and by line, "
         "settings and versions. A difference is shown if it is 3% or more, and more than the noise: a 99% "
         "interval, by a bootstrap over blocks of steps, without zero in it. Those of a step come first, by "
         "what they cost it.\n\n"
-        "Exit status: 0 no difference is more than noise, 10 one is.",
+        "Exit status: 10 the step or one of its phases differs, 0 if not. Modules, collectives and memory do "
+        "not "
+        "decide: of many, some differ by chance.",
     .example = "probing diff 4711@2x7k1q 4902\n"
                "probing diff monday.probing tuesday.probing\n"
                "probing diff 4711 4711 --steps-a 0-499 --steps-b 500-999",

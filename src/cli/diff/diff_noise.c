@@ -18,8 +18,8 @@ static const double LEAST = 0.03;      /* of the value, or of a step for its par
 static const double LEAST_PART = 0.01; /* of a step: smaller parts are not shown */
 
 struct values {
-    const double *at; /* NULL: n times zero */
-    size_t n;
+    const double *at;
+    size_t have, n; /* from have on they are zero */
 };
 
 static uint64_t draw(uint64_t *state)
@@ -34,7 +34,7 @@ static double mean_of(const struct values *v)
 {
     double sum = 0;
 
-    for (size_t i = 0; v->at && i < v->n; i++)
+    for (size_t i = 0; i < v->have; i++)
         sum += v->at[i];
     return v->n ? sum / (double)v->n : 0;
 }
@@ -45,12 +45,10 @@ static double mean_of_draw(const struct values *v, uint64_t *state)
     size_t block = v->n / BLOCKS > 1 ? v->n / BLOCKS : 1, taken = 0;
     double sum = 0;
 
-    if (!v->at)
-        return 0;
     while (taken < v->n) {
         size_t from = draw(state) % (v->n - block + 1);
         for (size_t i = 0; i < block && taken < v->n; i++, taken++)
-            sum += v->at[from + i];
+            sum += from + i < v->have ? v->at[from + i] : 0;
     }
     return sum / (double)v->n;
 }
@@ -78,7 +76,7 @@ static struct values values_of(const struct pb_diff_side *s, enum pb_diff_kind k
 {
     const struct pb_diff_series *found = pb_diff_find(s, kind, name);
 
-    return (struct values){found ? found->values : NULL, s->slots[kind]};
+    return (struct values){found ? found->values : NULL, found ? found->n : 0, s->slots[kind]};
 }
 
 static int by_cost(const void *a, const void *b)
@@ -105,6 +103,7 @@ static void judge_name(const struct pb_diff_side *a, const struct pb_diff_side *
     find_interval(&of_a, &of_b, &c);
     if (c.real)
         ret->at[ret->n++] = c;
+    ret->differs |= c.real && kind == PB_DIFF_PHASE;
 }
 
 int pb_diff_compare(const struct pb_diff_side *a, const struct pb_diff_side *b, struct pb_diff_changes *ret,
@@ -125,6 +124,7 @@ int pb_diff_compare(const struct pb_diff_side *a, const struct pb_diff_side *b, 
     c.step = (struct pb_diff_change){
         .kind = PB_DIFF_STEP, .name = "step", .a = mean_of(&of_a), .b = mean_of(&of_b)};
     find_interval(&of_a, &of_b, &c.step);
+    c.differs = c.step.real;
     for (int side = 0; side < 2; side++) {
         const struct pb_diff_side *s = side ? b : a;
         for (size_t i = 0; i < s->nseries; i++)

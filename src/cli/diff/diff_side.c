@@ -3,6 +3,7 @@
 #include "cli/diff/run_diff.h"
 
 #include "ask/query.h"
+#include "ask/task.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/vector.h"
@@ -16,10 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 60000, SERIES = 20000, SLOTS = 4000, TEXTS = 2000 };
+enum { TIMEOUT_MS = 60000, TEXTS = 2000, VERSIONS_MS = 10000, ROOM = 1 << 16 };
 
 /* Each gives name, slot and value. @P: the column that tells processes apart, with a comma behind it; @S: the
- * condition on the step, @R: on the rank. At most the last thousand steps count. */
+ * condition on the step, @R: on the rank. At most the last thousand steps count, each of a process by itself
+ * (PB_DIFF_SLOTS). QUALIFY stands inside, so that only the steps that it leaves are numbered. */
 static const struct measure {
     enum pb_diff_kind kind;
     const char *sql;
@@ -37,32 +39,28 @@ static const struct measure {
      " - coalesce(data_ms, 0) - coalesce(forward_ms, 0) - coalesce(backward_ms, 0)"
      " - coalesce(optimizer_ms, 0)) FROM last"},
     {PB_DIFF_MODULE,
-     "SELECT name, dense_rank() OVER (ORDER BY @P step) - 1 AS slot, ms FROM (SELECT @P step, stage ||"
-     " ' of ' || coalesce(nullif(module, ''), 'the model') AS name, sum(self_ms) AS ms FROM"
+     "SELECT name, dense_rank() OVER (ORDER BY @P step) - 1 AS slot, ms FROM (SELECT * FROM (SELECT @P step,"
+     " stage || ' of ' || coalesce(nullif(module, ''), 'the model') AS name, sum(self_ms) AS ms FROM"
      " python.torch_trace WHERE stage IN ('forward', 'backward') AND @S AND @R GROUP BY ALL) QUALIFY"
-     " dense_rank() OVER (ORDER BY step DESC) <= 1000"},
+     " dense_rank() OVER (ORDER BY step DESC, @P step) <= 1000)"},
     {PB_DIFF_COLLECTIVE,
-     "SELECT name, dense_rank() OVER (ORDER BY @P step) - 1 AS slot, ms FROM (SELECT @P step, op AS name,"
-     " sum(duration_ms) AS ms FROM python.comm_collective WHERE duration_ms IS NOT NULL AND @S AND @R"
-     " GROUP BY ALL) QUALIFY dense_rank() OVER (ORDER BY step DESC) <= 1000"},
+     "SELECT name, dense_rank() OVER (ORDER BY @P step) - 1 AS slot, ms FROM (SELECT * FROM (SELECT @P step,"
+     " op AS name, sum(duration_ms) AS ms FROM python.comm_collective WHERE duration_ms IS NOT NULL AND @S"
+     " AND @R GROUP BY ALL) QUALIFY dense_rank() OVER (ORDER BY step DESC, @P step) <= 1000)"},
     {PB_DIFF_MEMORY,
      "SELECT 'resident memory', row_number() OVER (ORDER BY timestamp) - 1, memory_mb FROM (SELECT * FROM"
      " memory_usage WHERE @R ORDER BY timestamp DESC LIMIT 600)"},
     {PB_DIFF_LINE,
-     "SELECT name, dense_rank() OVER (ORDER BY second) - 1 AS slot, mb FROM (SELECT coalesce(caller,"
-     " function_name) AS name, date_trunc('second', timestamp) AS second, sum(allocated_bytes) / 1048576.0 AS"
-     " mb FROM memory_allocations WHERE @R GROUP BY ALL) QUALIFY dense_rank() OVER (ORDER BY second DESC)"
-     " <= 600"},
+     "SELECT name, dense_rank() OVER (ORDER BY second) - 1 AS slot, mb FROM (SELECT * FROM (SELECT"
+     " coalesce(caller, function_name) AS name, date_trunc('second', timestamp) AS second,"
+     " sum(allocated_bytes) / 1048576.0 AS mb FROM memory_allocations WHERE @R GROUP BY ALL) QUALIFY"
+     " dense_rank() OVER (ORDER BY second DESC) <= 600)"},
 };
 
 static const char settings_sql[] = "SELECT DISTINCT name, coalesce(value, '') FROM probing.config";
 
 void pb_diff_side_done(struct pb_diff_side *s)
 {
-    for (size_t i = 0; i < s->nseries; i++) {
-        free(s->series[i].name);
-        free(s->series[i].values);
-    }
     struct pb_diff_text *texts[] = {s->settings, s->versions};
     const size_t n[] = {s->nsettings, s->nversions};
     for (int k = 0; k < 2; k++) {
@@ -72,17 +70,8 @@ void pb_diff_side_done(struct pb_diff_side *s)
         }
         free(texts[k]);
     }
-    free(s->series);
+    pb_diff_series_done(s);
     pb_targets_done(&s->targets);
-}
-
-const struct pb_diff_series *pb_diff_find(const struct pb_diff_side *s, enum pb_diff_kind kind,
-                                          const char *name)
-{
-    for (size_t i = 0; i < s->nseries; i++)
-        if (s->series[i].kind == kind && strcmp(s->series[i].name, name) == 0)
-            return &s->series[i];
-    return NULL;
 }
 
 static char *copy_cell(const struct pb_sql_cell *c)
@@ -99,45 +88,12 @@ static double number_of(const struct pb_sql_cell *c)
     return isfinite(value) ? value : 0;
 }
 
-static struct pb_diff_series *add_series(struct pb_diff_side *s, enum pb_diff_kind kind, char *name)
-{
-    struct pb_diff_series *found = (struct pb_diff_series *)pb_diff_find(s, kind, name);
-
-    if (found || s->nseries >= SERIES || pb_grow_full((void **)&s->series, s->nseries, sizeof(*found)) < 0) {
-        free(name);
-        return found;
-    }
-    found = &s->series[s->nseries++];
-    *found = (struct pb_diff_series){.kind = kind, .name = name};
-    return found;
-}
-
-/* What a series lacks is zero: a module that did not run took no time. */
-static int set_value(struct pb_diff_series *series, size_t slot, double value)
-{
-    while (series->n <= slot) {
-        int r = pb_grow((void **)&series->values, &series->cap, series->n, sizeof(double), NULL);
-        if (r < 0)
-            return r;
-        series->values[series->n++] = 0;
-    }
-    series->values[slot] += value;
-    return 0;
-}
-
 static int take_measured(struct pb_diff_side *s, enum pb_diff_kind kind, const struct pb_sql_cell *cells)
 {
-    double slot = number_of(&cells[1]);
-    char *name = copy_cell(&cells[0]);
+    _cleanup_free_ char *name = copy_cell(&cells[0]);
 
-    if (!name)
-        return -ENOMEM;
-    struct pb_diff_series *series = slot >= 0 && slot < SLOTS ? add_series(s, kind, name) : NULL;
-    if (!series)
-        return 0;
-    if ((size_t)slot + 1 > s->slots[kind])
-        s->slots[kind] = (size_t)slot + 1;
-    return set_value(series, (size_t)slot, number_of(&cells[2]));
+    return name ? pb_diff_take(s, kind, name, cells[1].text ? number_of(&cells[1]) : -1, number_of(&cells[2]))
+                : -ENOMEM;
 }
 
 static int add_text(struct pb_diff_text **at, size_t *n, char *name, char *value)
@@ -236,10 +192,26 @@ static int read_versions(struct pb_diff_side *s, const char *path)
     return r;
 }
 
+struct versions_of {
+    const struct pb_bundle *b;
+    const struct pb_target *target;
+};
+
+/* In a child: its maps may hang. */
+static int put_versions(const struct pb_ask *ask, void *arg, struct pb_room *room, struct pb_err *err)
+{
+    const struct versions_of *of = arg;
+    (void)ask, (void)room;
+
+    return pb_bundle_put_versions(of->b, of->target, err);
+}
+
 /* Of the first process: those of one job are alike. */
 static int find_versions(struct pb_diff_side *s, struct pb_err *err)
 {
     struct pb_bundle b = {0};
+    struct versions_of of = {&b, s->targets.at};
+    struct pb_task task = {.work = put_versions, .arg = &of, .limit_ms = VERSIONS_MS, .room_size = ROOM};
     char path[2 * PATH_MAX];
     bool file = s->folder[0];
 
@@ -249,7 +221,8 @@ static int find_versions(struct pb_diff_side *s, struct pb_err *err)
     if (r < 0)
         return r;
     if (!file)
-        (void)pb_bundle_put_versions(&b, &s->targets.at[0], NULL); /* what cannot be read is not compared */
+        (void)pb_task_run(&s->ask, &task, NULL); /* what cannot be read is not compared */
+    pb_room_free(task.room);
     for (size_t i = 0; r == 0 && s->nversions == 0 && i < s->targets.n; i++) {
         snprintf(path, sizeof(path), "%s/versions/%d.txt", file ? s->folder : b.folder,
                  (int)s->targets.at[i].pid);
@@ -272,6 +245,9 @@ int pb_diff_read(struct pb_diff_side *s, struct pb_err *err)
 
     for (size_t i = 0; r == 0 && i < sizeof(measures) / sizeof(measures[0]); i++)
         r = measure(s, &measures[i], err);
+    if (r == 0 && s->left_out)
+        pb_ask_note(&s->ask, "%.100s: %zu values are not compared: it has more than %d names or %d steps",
+                    s->text, s->left_out, PB_DIFF_SERIES, PB_DIFF_SLOTS);
     if (r == 0 && s->folder[0])
         r = pb_bundle_settings(s->folder, take_setting, s);
     else if (r == 0)

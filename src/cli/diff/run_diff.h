@@ -17,7 +17,11 @@ enum pb_diff_kind {
     PB_DIFF_KINDS
 };
 
-/* One value for each step (of memory: for each row or second), in the order of time. */
+/* Names and slots of a side that are kept. */
+enum { PB_DIFF_SERIES = 20000, PB_DIFF_SLOTS = 1000 };
+
+/* One value for each step (of memory: for each row or second), in the order of time. What a series lacks of
+ * the slots of its kind is zero: a module that did not run took no time. */
 struct pb_diff_series {
     enum pb_diff_kind kind;
     char *name;
@@ -39,7 +43,8 @@ struct pb_diff_side {
     long rank;                                 /* -1: all */
     struct pb_diff_series *series;
     size_t nseries;
-    size_t slots[PB_DIFF_KINDS]; /* values that each series of the kind has */
+    size_t slots[PB_DIFF_KINDS]; /* of all series of the kind */
+    size_t left_out;             /* values for which there was no name or slot */
     struct pb_diff_text *settings, *versions;
     size_t nsettings, nversions;
 };
@@ -48,6 +53,11 @@ struct pb_diff_side {
 /* Fills in series, settings and versions of a side whose targets are known. */
 int pb_diff_read(struct pb_diff_side *s, struct pb_err *err);
 void pb_diff_side_done(struct pb_diff_side *s);
+
+/* --- diff_series.c --- */
+/* Adds to the value of a slot. */
+int pb_diff_take(struct pb_diff_side *s, enum pb_diff_kind kind, const char *name, double slot, double value);
+void pb_diff_series_done(struct pb_diff_side *s);
 const struct pb_diff_series *pb_diff_find(const struct pb_diff_side *s, enum pb_diff_kind kind,
                                           const char *name);
 
@@ -64,6 +74,8 @@ struct pb_diff_changes {
     struct pb_diff_change *at; /* those that are real, by what they cost; steps apart */
     size_t n;
     struct pb_diff_change step;
+    /* The step or a phase of it is real. Of hundreds of modules and lines some differ by chance. */
+    bool differs;
 };
 
 int pb_diff_compare(const struct pb_diff_side *a, const struct pb_diff_side *b, struct pb_diff_changes *ret,
