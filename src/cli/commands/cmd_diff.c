@@ -251,6 +251,17 @@ static int resolve_side(struct pb_diff_side *s, struct pb_err *err)
     return r;
 }
 
+static int check_rank(struct pb_diff_side *s, struct pb_err *err)
+{
+    if (s->rank < 0)
+        return 0;
+    pb_targets_label(&s->ask, &s->targets);
+    for (size_t i = 0; i < s->targets.n; i++)
+        if (pb_target_rank(&s->targets.at[i]) == s->rank)
+            return 0;
+    return pb_fail(err, -ESRCH, "%.100s has no rank %ld (list shows ranks)", s->text, s->rank);
+}
+
 static void comparison_done(struct comparison *c)
 {
     for (int i = 0; i < 2; i++)
@@ -273,6 +284,8 @@ static int compare(const struct pb_call *call, const char folders[2][PATH_MAX], 
         r = read_steps(pb_call_option(call, i ? "steps-b" : "steps-a"), s, err);
         if (r == 0)
             r = resolve_side(s, err);
+        if (r == 0)
+            r = check_rank(s, err);
         if (r == 0)
             r = pb_diff_read(s, err);
     }
