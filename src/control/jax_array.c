@@ -23,10 +23,17 @@ struct reader {
     unsigned header; /* of an object of Python */
 };
 
+static int read_word(const struct reader *r, uint64_t at, uint64_t *ret)
+{
+    *ret = 0;
+    return at > 4096 && at % WORD == 0 && r->fetch(r->context, at, ret, WORD) == 0;
+}
+
+/* 0 also where it cannot be read. */
 static uint64_t word_at(const struct reader *r, uint64_t at)
 {
-    uint64_t word = 0;
-    return at > 4096 && at % WORD == 0 && r->fetch(r->context, at, &word, WORD) == 0 ? word : 0;
+    uint64_t word;
+    return read_word(r, at, &word) ? word : 0;
 }
 
 /* A text of C; the end of its page may be near. "": there is none. */
@@ -151,25 +158,36 @@ static uint64_t items_of(const struct reader *r, uint64_t list, uint64_t *ret_co
     return head & 1 ? word_at(r, list + WORD) : list + WORD;
 }
 
-/* Whether an asynchronous value is there: the lower bits of its second word are its state. */
-static int is_there(const struct reader *r, uint64_t value)
+static const char unknown[] =
+    "not in the CPU's memory, or another version of jaxlib; the program has not fetched them";
+
+static const char deleted[] = "the program deleted it, or gave its memory to a compiled function (donated)";
+
+/* Why an asynchronous value is not there; NULL: it is. The lower bits of its second word are its state. */
+static const char *why_not_there(const struct reader *r, uint64_t value)
 {
-    enum { STATE = 3, CONCRETE = 2 };
-    return (word_at(r, value + WORD) & STATE) == CONCRETE;
+    enum { STATE = 3, CONCRETE = 2, FAILED = 3 };
+    uint64_t word;
+
+    if (!read_word(r, value + WORD, &word))
+        return unknown;
+    if ((word & STATE) == FAILED)
+        return "its computation failed";
+    return (word & STATE) == CONCRETE ? NULL : "it is still being computed";
 }
 
-/* Its computation, and copies into it, have ended. Each event has a pointer to functions and one to the
- * value. */
-static int is_computed(const struct reader *r, uint64_t kept)
+/* Why its computation, or a copy into it, has not ended well; NULL: it has. Each event has a pointer to
+ * functions and one to the value. */
+static const char *why_not_computed(const struct reader *r, uint64_t kept)
 {
-    uint64_t n, items = items_of(r, kept + WORD, &n);
+    uint64_t n, head, items = items_of(r, kept + WORD, &n);
+    const char *why = NULL;
 
-    if (n > 64)
-        return 0;
-    for (uint64_t i = 0; i < n; i++)
-        if (!is_there(r, word_at(r, items + (2 * i + 1) * WORD)))
-            return 0;
-    return 1;
+    if (!read_word(r, kept + WORD, &head) || n > 64)
+        return unknown;
+    for (uint64_t i = 0; i < n && !why; i++)
+        why = why_not_there(r, word_at(r, items + (2 * i + 1) * WORD));
+    return why;
 }
 
 /* The order of its dimensions in memory, the fastest first. */
@@ -190,7 +208,8 @@ static int read_order(const struct reader *r, uint64_t shape, struct pb_jax_arra
             return 0;
         seen |= UINT64_C(1) << order[i];
         ret->steps[order[i]] = step;
-        step *= ret->sizes[order[i]];
+        if (__builtin_mul_overflow(step, ret->sizes[order[i]], &step))
+            return 0;
     }
     return 1;
 }
@@ -201,7 +220,7 @@ static uint64_t memory_of(const struct reader *r, uint64_t raw, uint64_t *ret_by
 {
     uint64_t value = word_at(r, raw + RAW_MEMORY), memory = value + 8 * WORD;
 
-    if (!is_class(r, raw, "N3xla12CpuRawBufferE") || !is_there(r, value))
+    if (!is_class(r, raw, "N3xla12CpuRawBufferE") || why_not_there(r, value))
         return 0;
     if (is_class(r, memory, "N3xla20CpuDeviceMemoryOwnedE")) {
         memory = word_at(r, memory + WORD);
@@ -227,30 +246,26 @@ static int name_device(const struct reader *r, uint64_t space, char *ret, size_t
     return 1;
 }
 
-static const char unknown[] =
-    "not in the CPU's memory, or another version of jaxlib; the program has not fetched them";
-
-static const char deleted[] = "the program deleted it, or gave its memory to a compiled function (donated)";
-
 static const char *find_values(const struct reader *r, uint64_t buffer, struct pb_jax_array *ret)
 {
-    uint64_t kept = word_at(r, buffer + BUFFER_KEPT), bytes = 0;
+    uint64_t kept, bytes = 0;
 
-    if (!is_class(r, buffer, "N3xla20CommonPjRtBufferImplE") ||
+    if (!read_word(r, buffer + BUFFER_KEPT, &kept) || !is_class(r, buffer, "N3xla20CommonPjRtBufferImplE") ||
         !name_device(r, word_at(r, buffer + BUFFER_SPACE), ret->device, sizeof(ret->device)))
         return unknown;
     if (!kept)
         return deleted;
-    if (!is_computed(r, kept))
-        return "it is still being computed";
+    const char *why = why_not_computed(r, kept);
+    if (why)
+        return why;
+    if (ret->count == 0)
+        return "it is empty";
     uint64_t data = memory_of(r, word_at(r, kept), &bytes);
     if (!ret->size)
         return "of a type that is not known here";
     if (!data || !read_order(r, word_at(r, buffer + BUFFER_SHAPE), ret) ||
         bytes < (uint64_t)ret->count * (uint64_t)ret->size)
         return unknown;
-    if (ret->count == 0)
-        return "it is empty";
     ret->data = data;
     return NULL;
 }
@@ -284,12 +299,22 @@ static int find_fetched(const struct reader *r, uint64_t fetched, struct pb_jax_
         memcmp(sizes, ret->sizes, bytes) != 0)
         return 0;
     for (int i = 0; i < ret->dims; i++) {
-        if (strides[i] % ret->size)
+        if (strides[i] < 0 || strides[i] % ret->size)
             return 0;
         ret->steps[i] = strides[i] / ret->size;
     }
     ret->data = ret->count ? fields[0] : 0;
     return ret->data != 0;
+}
+
+/* A deleted array has no array of IFRT between its client and None. */
+static int is_deleted(const struct reader *r, const uint64_t *more)
+{
+    char client[TEXT_MAX], replicated[TEXT_MAX];
+
+    type_name(r, more[1], client);
+    type_name(r, more[3], replicated);
+    return strcmp(client, "Client") == 0 && !more[2] && strcmp(replicated, "NoneType") == 0;
 }
 
 int pb_jax_read(pb_jax_read_fn *fetch, void *context, uint64_t object, unsigned header,
@@ -306,7 +331,7 @@ int pb_jax_read(pb_jax_read_fn *fetch, void *context, uint64_t object, unsigned 
             array = fields[i];
     if (array)
         ret->why = find_buffer(&r, array, ret);
-    else if (!fields[MORE + 1] || !fields[MORE + 2])
+    else if (is_deleted(&r, fields + MORE))
         ret->why = deleted;
     if (!ret->data && ret->count && find_fetched(&r, fields[NUMPY_VALUE], ret))
         ret->why = NULL;

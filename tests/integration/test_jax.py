@@ -13,8 +13,8 @@ from jobs import probe
 pytestmark = [pytest.mark.skipif(not os.environ.get("PROBING_SOAK"), reason="a hundred MB of frameworks: make soak"),
               pytest.mark.timeout(300)]
 
-# Every method of an array counts its calls, once the arrays are made. `pending` is computed without end; `given` was
-# donated to a compiled function.
+# Every method and property of an array counts its calls, once the arrays are made. `pending` is computed without end;
+# `given` was donated to a compiled function. `failed` waited for its argument: otherwise the call itself would raise.
 PROGRAM = """
 import json, os, sys, time
 os.environ.update(JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_cpu_multi_thread_eigen=false")
@@ -39,8 +39,19 @@ def train(step):
     deleted = jnp.ones(6); deleted.delete()
     small = jnp.ones(4, jnp.int4)
     key = jax.random.key(0)
+    square = jnp.ones((700, 700)) / 700
+    def refuse(x):
+        raise ValueError("refused")
+    row = jax.ShapeDtypeStruct((4,), jnp.float32)
+    refusing = jax.jit(lambda x: jax.pure_callback(refuse, row, x[0, :4])).lower(square).compile()
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda i, y: jnp.tanh(y @ y), x)).lower(square).compile()
+    failed = refusing(slow(square))
+    try:
+        failed.block_until_ready()
+    except Exception:
+        pass
     endless = jax.jit(lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 2, lambda y: jnp.tanh(y @ y), x))
-    pending = endless(jnp.ones((700, 700)) / 700)
+    pending = endless(square)
     jax.block_until_ready([matrix, half, number, flags, borrowed, turned, other, bad, shards, kept])
     calls = []
     def counting(name, method):
@@ -50,9 +61,15 @@ def train(step):
         return call
     for name in dir(type(matrix)):
         member = getattr(type(matrix), name)
-        if callable(member) and name not in ("__class__", "__del__", "__getattribute__", "__setattr__", "__dir__",
-                                             "__init_subclass__", "__subclasshook__", "__new__"):
+        if name in ("__class__", "__del__", "__getattribute__", "__setattr__", "__dir__", "__init_subclass__",
+                    "__subclasshook__", "__new__", "__dict__", "__weakref__"):
+            continue
+        if callable(member):
             setattr(type(matrix), name, counting(name, member))
+        elif hasattr(member, "__get__"):
+            setattr(type(matrix), name, property(counting(name, member.__get__)))
+    assert matrix.shape == (3, 4) and "shape" in calls, calls
+    calls.clear()
     print("ready", flush=True)
     while not os.path.exists(sys.argv[1]):
         time.sleep(0.01)
@@ -77,7 +94,8 @@ SHOWN = {"matrix": "ArrayImpl float32 3x4 cpu:0 min 0 max 16.5 mean 8.25",
          "deleted": "ArrayImpl float32 6 not read: " + GONE,
          "given": "ArrayImpl float32 5 cpu:0 not read: " + GONE,
          "small": "ArrayImpl int4 4 cpu:0 not read: of a type that is not known here",
-         "pending": "ArrayImpl float32 700x700 cpu:0 not read: it is still being computed"}
+         "pending": "ArrayImpl float32 700x700 cpu:0 not read: it is still being computed",
+         "failed": "ArrayImpl float32 4 cpu:0 not read: its computation failed"}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +134,7 @@ def test_stacks_have_shape_and_device_of_arrays(job):
 
 def test_nothing_of_jax_was_called(job):
     job.go.write_text("")
-    jobs.wait_until(lambda: "calls" in job.output, 60, "what was called")
+    jobs.wait_until(lambda: "calls [" in job.output, 60, "what was called")
     assert "calls []" in job.output
 
 
