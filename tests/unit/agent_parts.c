@@ -2,14 +2,19 @@
  * threads, the table of descriptors, locks.
  * tsan: no: a test makes locks anew while another thread may still let go of one, as a child of fork does. */
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "agent/core/fds.h"
 #include "agent/core/lock.h"
+#include "agent/core/own_memory.h"
 #include "agent/core/spawn.h"
 #include "agent/core/thread_start.h"
 #include "agent/core/wake.h"
@@ -133,10 +138,59 @@ static void a_lock_out_of_order_aborts(void **state)
 }
 #endif
 
+static bool is_readable(bool may_open)
+{
+    char text[] = "here", copy[sizeof(text)] = "";
+    const struct iovec piece = {text, sizeof(text)};
+    struct pb_own_memory memory;
+
+    bool ret = pb_own_memory_begin(&memory, may_open) == 0 &&
+               pb_own_memory_read_more(&memory, &piece, 1, copy) == sizeof(copy) && strcmp(copy, text) == 0;
+    pb_own_memory_end(&memory);
+    return ret;
+}
+
+/* From here on the process is killed for opening a file and for process_vm_readv. */
+static int refuse_calls(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1ul, 0ul, 0ul, 0ul) == 0
+               ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)
+               : -1;
+}
+
+/* Their descriptors would be in its table. */
+static void threads_of_the_program_open_no_file_to_read_memory(void **state)
+{
+    const struct rlimit no_files = {0, 0};
+    int status;
+    (void)state;
+
+    assert_true(is_readable(true));
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_free = prctl(PR_GET_SECCOMP, 0ul, 0ul, 0ul, 0ul) == 0; /* a container may have a filter */
+        if (setrlimit(RLIMIT_NOFILE, &no_files) < 0 || is_readable(false) != is_free)
+            _exit(1);
+        _exit(refuse_calls() < 0 ? 2 : is_readable(false) ? 3 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_leaves_the_table_and_is_woken_without_a_descriptor),
+        cmocka_unit_test(threads_of_the_program_open_no_file_to_read_memory),
         cmocka_unit_test(a_forked_child_forgets_locks_that_others_hold),
 #ifdef PB_CHECK_LOCKS
         cmocka_unit_test(a_lock_out_of_order_aborts),

@@ -2,6 +2,7 @@
  * Python part (_values.py). */
 #include "agent/core/own_memory.h"
 #include "agent/module/module.h"
+#include "agent/python/enter.h"
 #include "agent/python/jax.h"
 #include "agent/python/tensor.h"
 
@@ -202,8 +203,25 @@ static int read_any(const struct pb_python *py, pb_pyobject *object, struct pb_j
 {
     int r = pb_tensor_read(py, object, ret);
 
-    *ret_is_jax = r == 0 && pb_jax_array_read(py, object, room, ret);
-    return r || *ret_is_jax ? r + *ret_is_jax : 0;
+    *ret_is_jax = 0;
+    if (r == 0) {
+        r = pb_jax_array_read(py, object, room, ret);
+        *ret_is_jax = r != 0;
+    }
+    return r;
+}
+
+/* Through the kernel; a thread of the program's opens no file for it. */
+static int copy_memory(const struct pb_python *py, const char *data, size_t size, char *to)
+{
+    const struct iovec piece = {(void *)(uintptr_t)data, size};
+    struct pb_own_memory memory;
+
+    ssize_t got = pb_own_memory_begin(&memory, pb_enter_is_inside(py));
+    if (got == 0)
+        got = pb_own_memory_read_more(&memory, &piece, 1, to);
+    pb_own_memory_end(&memory);
+    return got == (ssize_t)size;
 }
 
 /* tensor_number(object): the value of a tensor with one element; None: it has more, or cannot be read. Read
@@ -219,9 +237,8 @@ static pb_pyobject *tensor_number(pb_pyobject *self, pb_pyobject *object)
 
     if (read_any(py, object, &room, &t, &is_jax) <= 0)
         return none_of(py);
-    const struct iovec piece = {(void *)(uintptr_t)t.data, (size_t)t.size};
     if (is_jax && t.data && t.count == 1) {
-        if (pb_own_memory_read(&piece, 1, copy) != t.size)
+        if (!copy_memory(py, t.data, (size_t)t.size, copy))
             return none_of(py);
         t.data = copy;
     }
@@ -274,12 +291,11 @@ static pb_pyobject *tensor_range(pb_pyobject *self, pb_pyobject *object)
     int is_jax;
     (void)self;
 
-    if (py->free_threaded || read_any(py, object, &room, &t, &is_jax) <= 0 || !t.data ||
-        t.count > RANGE_MAX || pb_tensor_reach(&t) >= RANGE_MAX)
+    if (py->free_threaded || read_any(py, object, &room, &t, &is_jax) <= 0 || !t.data || t.count > RANGE_MAX)
         return none_of(py);
-    const struct iovec piece = {(void *)(uintptr_t)t.data,
-                                (size_t)(pb_tensor_reach(&t) + 1) * (size_t)t.size};
-    if (piece.iov_len > sizeof(copy) || pb_own_memory_read(&piece, 1, copy) != (ssize_t)piece.iov_len)
+    const int64_t reach = pb_tensor_reach(&t);
+    if (reach < 0 || reach >= RANGE_MAX || (size_t)(reach + 1) * (size_t)t.size > sizeof(copy) ||
+        !copy_memory(py, t.data, (size_t)(reach + 1) * (size_t)t.size, copy))
         return none_of(py);
     for (int64_t i = 0; i < t.count; i++) {
         if (!number_at(copy + offset * t.size, t.number, &value))
