@@ -47,11 +47,11 @@ class Rate:
 class Seen:
     """The state kept of a value: enough to notice a change."""
 
-    __slots__ = ("kind", "which", "state", "number", "text", "why")
+    __slots__ = ("kind", "which", "state", "number", "text", "why", "is_final")
 
     def __init__(self, value):
         kind = type(value)
-        self.kind, self.number, self.text, self.why = kind, None, None, None
+        self.kind, self.number, self.text, self.why, self.is_final = kind, None, None, None, False
         if id(kind) in _values.SCALARS:
             self.state = exact(value, kind)
             self.which = None
@@ -61,7 +61,7 @@ class Seen:
         if id(kind) in _values.CONTAINERS:
             self.state = self.text = _values.text_of(_values.plain(value))
         else:
-            self.state, self.number, self.why = of_library(value, kind)
+            self.state, self.number, self.why, self.is_final = of_library(value, kind)
 
     def differs(self, before):
         """How it differs from the state before; None: it does not."""
@@ -69,6 +69,10 @@ class Seen:
             return None
         same = self.which is not None and self.which is before.which
         return "in place" if same else "assigned"
+
+    def is_still(self, value):
+        """Whether it is the same value, which cannot have changed."""
+        return self.is_final and self.is_known() and self.which is identity(value)
 
     def is_known(self):
         """Whether `which` is of this object alone: the number of another one can be the same after its end."""
@@ -97,20 +101,22 @@ def exact(value, kind):
 
 
 def of_library(value, kind):
-    """(state, number, why it has none) of torch's and numpy's own types; (None, None, None): others."""
+    """(state, number, why it has none, whether they stay so) of torch's and numpy's own types; (None, None, None, False): others."""
     found = _values.tensor(value)
     try:
         if found is not None and found.is_jax:  # it never changes; its number may be computed later
-            return (), _values.number_of(value, kind)[0] if found.count == 1 else None, None
+            number = _values.tensor_number(value, found)
+            number = None if number is None else float(number)
+            return (), number, found.why if found.shape is None else None, found.shape is not None and (found.count != 1 or number is not None)
         if found is not None:  # torch counts no changes in inference mode, and none that numpy makes
             number, why = _values.number_of(value, kind) if found.shape is None or found.count == 1 else (None, None)
-            return (found.version, repr(number)), number, why
+            return (found.version, repr(number)), number, why, False
         number, why = _values.number_of(value, kind)
         if kind is _values.known("numpy", "ndarray"):
-            return (hash(value.tobytes()) if value.nbytes <= ARRAY_MAX else None), number, why
-        return (None if number is None else repr(number)), number, why
+            return (hash(value.tobytes()) if value.nbytes <= ARRAY_MAX else None), number, why, False
+        return (None if number is None else repr(number)), number, why, False
     except Exception:  # an array of objects can raise anything
-        return None, None, None
+        return None, None, None, False
 
 
 def shown(name, value, seen):
@@ -188,9 +194,13 @@ class Watch:
         value = self.value(frame)
         if value is UNBOUND:
             return
+        if state.seen is not None and state.seen.is_still(value):
+            state.begins = False
+            return
         seen, begins, state.begins = Seen(value), state.begins, False
         how = "first" if state.seen is None else seen.differs(state.seen)
         if how is None:
+            state.seen = seen if seen.is_final else state.seen  # its number has been computed since
             return
         if how == "in place" and begins and not seen.is_known():  # another object at the same address
             how = "assigned"
