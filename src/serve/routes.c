@@ -99,7 +99,7 @@ static const struct pb_route routes[] = {
          {"dead", "--dead", PB_PARAM_FLAG, 0, 0, "all runs that ended, not only the newest", false}),
      .forms = pb_forms_rows,
      .limit_s = 30,
-     .topic = {"targets", NULL, NULL, 3000},
+     .topic = {.name = "targets", .every_ms = 3000},
      .tools = PB_TOOLS({.name = "list_targets",
                         .about = "Python processes of this machine that are probed or could be, and runs "
                                  "that ended",
@@ -110,7 +110,7 @@ static const struct pb_route routes[] = {
      .words = PB_WORDS("now"),
      .forms = pb_forms_rows,
      .limit_s = 30,
-     .topic = {"now", "--watch", NULL, 1000},
+     .topic = {.name = "now", .more = "--watch", .every_ms = 1000},
      .tools = PB_TOOLS({.name = "now",
                         .about = "A line for each process: state, innermost frame of its own code, training "
                                  "step, memory",
@@ -122,7 +122,7 @@ static const struct pb_route routes[] = {
      .forms = pb_forms_json,
      .flags = PB_ROUTE_TARGET | PB_ROUTE_PARTIAL,
      .limit_s = 60,
-     .topic = {"diagnosis", NULL, NULL, 5000, 15000, true},
+     .topic = {.name = "diagnosis", .every_ms = 5000, .calm_ms = 15000, .target = true},
      .tools =
          PB_TOOLS({.name = "diagnose",
                    .about = "What is wrong with the jobs of this machine: the rank, the line, the cause, "
@@ -159,7 +159,7 @@ static const struct pb_route routes[] = {
      .words = PB_WORDS("query", "--all", "SELECT * FROM python.alerts ORDER BY timestamp DESC LIMIT 200"),
      .forms = results,
      .limit_s = 30,
-     .topic = {"alerts", NULL, NULL, 2000}},
+     .topic = {.name = "alerts", .every_ms = 2000}},
     {.method = "GET",
      .path = "/api/v1/hangs",
      .summary = "Alerts: a job stopped making progress, or resumed",
@@ -168,7 +168,7 @@ static const struct pb_route routes[] = {
          "SELECT * FROM python.alerts WHERE kind IN ('hang', 'resumed') ORDER BY timestamp DESC LIMIT 200"),
      .forms = results,
      .limit_s = 30,
-     .topic = {"hangs", NULL, NULL, 2000}},
+     .topic = {.name = "hangs", .every_ms = 2000}},
     {.method = "GET",
      .path = "/api/v1/tables",
      .summary = "Every table that a query may name, with what it is about",
@@ -222,7 +222,7 @@ static const struct pb_route routes[] = {
      .params = PB_PARAMS(LOCALS, PB_PARAM_NATIVE, MERGE, TIMEOUT),
      .forms = pb_forms_json,
      .limit_s = 30,
-     .topic = {"stacks", "--watch", NULL, 1000},
+     .topic = {.name = "stacks", .more = "--watch", .every_ms = 1000},
      .tools = PB_TOOLS(
          {.name = "stacks", .about = "What every thread of a process is doing now, and what it waits for"},
          {.name = "hang_report",
@@ -244,7 +244,7 @@ static const struct pb_route routes[] = {
      .params = PB_PARAMS(TIMEOUT),
      .forms = pb_forms_rows,
      .limit_s = 30,
-     .topic = {"memory", NULL, NULL, 2000},
+     .topic = {.name = "memory", .every_ms = 2000},
      .tools =
          PB_TOOLS({.name = "memory", .about = "What a process takes of the memory, and whether it grows"})},
     ABOUT("tables", "tables", "The tables that it has recorded"),
@@ -262,7 +262,7 @@ static const struct pb_route routes[] = {
      .words = PB_WORDS("-t", "{id}", "torch"),
      .forms = pb_forms_rows,
      .limit_s = 30,
-     .topic = {"torch", NULL, NULL, 2000}},
+     .topic = {.name = "torch", .every_ms = 2000}},
     {.method = "GET",
      .path = TARGET_PATH "/profile",
      .summary = "Samples it and gives the profile",
@@ -270,7 +270,7 @@ static const struct pb_route routes[] = {
      .params = PB_PARAMS(PB_PARAMS_PROFILE),
      .forms = pb_forms_profiles,
      .limit_s = 60,
-     .topic = {"profile", "--duration=5", "speedscope", 0},
+     .topic = {.name = "profile", .more = "--duration=5", .form = "speedscope"},
      .tools = PB_TOOLS({.name = "profile",
                         .about = "Samples a process for some seconds: a line for each stack with its count, "
                                  "outermost frame first",
