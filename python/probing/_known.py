@@ -11,10 +11,10 @@ from ._helpers import frame_locals
 FRAMES_MAX = 100
 NAMES = ("loss", "epoch", "step", "grad_norm")
 NAMES_BEFORE = ("loss", "epoch", "step")  # those that are known before the optimizer has stepped
-# Of Lightning's trainer.
-LIGHTNING = {"step": "fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed",
-             "epoch": "fit_loop.epoch_progress.current.completed"}
-LIGHTNING_MANUAL = "fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed"
+# Of Lightning's trainer: what it has stepped by itself and what the program has (manual optimization).
+LIGHTNING = ("fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed",
+             "fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed")
+LIGHTNING_EPOCH = "fit_loop.epoch_progress.current.completed"
 
 _losses = {"step": None, "sum": 0.0}  # of transformers, which adds them up
 
@@ -23,6 +23,10 @@ def field_of(value, path):
     for name in path.split("."):
         value = _values.own_field(value, name)
     return value
+
+
+def paths_of_lightning(trainer):
+    return [path for path in LIGHTNING if type(field_of(trainer, path)) is int]
 
 
 def look(frame, stepped=True):
@@ -52,7 +56,9 @@ def read(frame, code, file, names, stepped):
         return of_transformers(frame, stepped) if "self" in names else {}
     if "/lightning/pytorch/loops/" in file or "/pytorch_lightning/loops/" in file:
         trainer = _values.own_field(frame_locals(frame).get("self"), "trainer") if "self" in names else None
-        return dict({name: field_of(trainer, path) for name, path in LIGHTNING.items()}, times=_values.own_field(trainer, "accumulate_grad_batches"))
+        steps = [field_of(trainer, path) for path in paths_of_lightning(trainer)]
+        return {"step": sum(steps) if steps else None, "epoch": field_of(trainer, LIGHTNING_EPOCH),
+                "times": _values.own_field(trainer, "accumulate_grad_batches")}
     if file.endswith("/deepspeed/runtime/engine.py"):
         return {"step": _values.own_field(frame_locals(frame).get("self"), "global_steps")} if "self" in names else {}
     wanted = [name for name in ("loss", "epoch", "global_step", "step") if name in names]
@@ -81,8 +87,9 @@ def counter():
                     return trainer, "state.global_step"
             elif "/lightning/pytorch/loops/" in file or "/pytorch_lightning/loops/" in file:
                 trainer = _values.own_field(frame_locals(frame).get("self"), "trainer")
-                if type(field_of(trainer, LIGHTNING["step"])) is int:
-                    return trainer, LIGHTNING["step"] + "+" + LIGHTNING_MANUAL
+                paths = paths_of_lightning(trainer)
+                if paths:
+                    return trainer, "+".join(paths)
             elif file.endswith("/deepspeed/runtime/engine.py"):
                 engine = frame_locals(frame).get("self")
                 if type(_values.own_field(engine, "global_steps")) is int:

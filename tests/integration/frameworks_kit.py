@@ -61,6 +61,28 @@ over(steps=trainer.global_step, batches=model.batches, evaluated=model.evaluated
      losses=model.losses, unseen_steps=1, sanity=2, numbers=True)
 """
 
+# Steps its optimizers itself, two for each batch; Lightning counts both.
+LIGHTNING_MANUAL = HEAD + """
+import lightning as L
+class Model(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other, self.automatic_optimization, self.numbers = Net(), Net(), False, []
+    def training_step(self, batch, index):
+        self.numbers.append(self.trainer.global_step)
+        for net, optimizer in zip((self.one, self.other), self.optimizers()):
+            self.manual_backward(net(batch).square().mean())
+            optimizer.step(); optimizer.zero_grad()
+    def configure_optimizers(self):
+        return [torch.optim.SGD(net.parameters(), lr=0.01) for net in (self.one, self.other)]
+model = Model()
+trainer = L.Trainer(max_epochs=2, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                    enable_model_summary=False)
+begin()
+trainer.fit(model, DataLoader(Points(12 * 16), batch_size=16))
+over(numbers=model.numbers)
+"""
+
 FABRIC = HEAD + """
 from lightning.fabric import Fabric
 fabric = Fabric(accelerator="cpu", devices=1)
@@ -120,6 +142,34 @@ trainer.train()
 sys.stdout = out
 over(steps=trainer.state.global_step, batches=count.batches, evaluated=count.evaluated, samples=8, tokens=128, eval_samples=8, epochs=3,
      lr=None, norms=count.norms, losses=count.losses, unseen_steps=1, numbers=True)
+"""
+
+# Two trainings, and then a loop without a framework, while the trainers of both are still there.
+TRAININGS_IN_TURN = HEAD + """
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+import tempfile
+class Tokens(Dataset):
+    def __len__(self):
+        return 60
+    def __getitem__(self, i):
+        ids = torch.full((16,), i)
+        return {"input_ids": ids, "labels": ids}
+def trainer(size):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=1, n_head=2))
+    return Trainer(model, TrainingArguments(tempfile.mkdtemp(), per_device_train_batch_size=size, max_steps=20, report_to=[], save_strategy="no",
+                   logging_steps=1000, use_cpu=True, disable_tqdm=True), train_dataset=Tokens())
+trainers = [trainer(4), trainer(5)]
+begin()
+sys.stdout, out = open(os.devnull, "w"), sys.stdout
+for each in trainers:
+    each.train()
+sys.stdout = out
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for _ in range(20):
+    net(torch.randn(6, 8)).square().mean().backward()
+    optimizer.step(); optimizer.zero_grad()
+over(steps=[each.state.global_step for each in trainers])
 """
 
 ACCELERATE = HEAD + """

@@ -80,6 +80,40 @@ def test_what_is_told_of_a_framework_is_what_it_counts(name, tmp_path):
     assert line in (jobs.TOP / "docs/frameworks.md").read_text(), f"docs/frameworks.md says otherwise: {line}"
 
 
+def steps_of(job):
+    return query(job, "SELECT seen, step, samples FROM python.torch_step WHERE kind = 'train' ORDER BY timestamp")
+
+
+def test_a_manual_optimization_has_the_number_of_lightning_in_all_tables(tmp_path):
+    """The first of two optimizers ends a step, so the next one begins with a number that Lightning has after that."""
+    assert importlib.util.find_spec("lightning"), "scripts/setup.sh soak installs lightning"
+    with run("manual", frameworks_kit.LIGHTNING_MANUAL, tmp_path) as job:
+        said = counted(job, tmp_path)
+        found = [row["step"] for row in steps_of(job)]
+        waited = query(job, "SELECT l.step AS loader, s.step FROM python.torch_loader l JOIN python.torch_step s "
+                            "ON l.timestamp BETWEEN s.timestamp "
+                            "AND s.timestamp + to_microseconds(CAST(s.duration_ms * 1000 AS BIGINT))")
+        logged = query(job, "SELECT DISTINCT step FROM training_logs WHERE step > 0 ORDER BY step")
+    assert said["numbers"] == list(range(0, 48, 2))
+    assert found == [number - 1 for number in said["numbers"][1:]]
+    assert [row["step"] for row in logged] == said["numbers"][1:]
+    assert waited, found
+    assert not [row for row in waited if row["loader"] != row["step"]]
+
+
+def test_each_training_of_a_process_has_numbers_of_its_own(tmp_path):
+    """Of another optimizer the first steps are not counted: our rule for several. The row that has them, and the
+    change, has the number that would come next."""
+    assert importlib.util.find_spec("transformers"), "scripts/setup.sh soak installs transformers"
+    with run("turns", frameworks_kit.TRAININGS_IN_TURN, tmp_path) as job:
+        assert counted(job, tmp_path)["steps"] == [20, 20]
+        steps = steps_of(job)
+    found = {size: [row["step"] for row in steps if row["samples"] == size] for size in (4, 5, 6)}
+    assert found[4] == list(range(1, 20)), steps
+    assert found[5] == list(range(4, 20)), steps
+    assert found[6] == list(range(21, 37)), steps
+
+
 def test_a_server_has_calls_a_thread_and_is_idle(tmp_path):
     with run("server", frameworks_kit.SERVER, tmp_path) as job:
         said = counted(job, tmp_path)

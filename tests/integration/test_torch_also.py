@@ -9,7 +9,7 @@ import jobs
 import pytest
 from jobs import probe, rows
 
-pytestmark = pytest.mark.usefixtures("needs_torch")
+pytestmark = [pytest.mark.usefixtures("needs_torch"), pytest.mark.timeout(300)]
 
 STEPS = 6
 PROGRAM = """

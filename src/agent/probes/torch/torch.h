@@ -103,12 +103,15 @@ static inline int64_t pb_torch_number(int64_t seen)
     return seen + __atomic_load_n(&pb_torch.number_offset, __ATOMIC_RELAXED);
 }
 
-/* torch_number.c: with the GIL. step: when an optimizer has stepped, before the step ends; seen: its number
- * by our count. Runs Python code of ours in the first steps, so the probe may be stopped meanwhile. */
+/* torch_number.c: with the GIL. The number of a step is set once, so that all of its rows have the same.
+ * begin: when its first batch is asked for, or its first forward begins; end: when its optimizer has stepped
+ * and its row is written: for the next one. seen: its number by our count. end runs Python code of ours in
+ * the first steps, so the probe may be stopped meanwhile. */
 void pb_torch_number_put(const struct pb_python *py);
 void pb_torch_number_take(const struct pb_python *py);
 void pb_torch_number_forget(void); /* in a child of fork */
-void pb_torch_number_step(const struct pb_python *py, int64_t seen);
+void pb_torch_number_begin(const struct pb_python *py, int64_t seen);
+void pb_torch_number_end(const struct pb_python *py, int64_t seen, const void *optimizer);
 
 /* torch_call.c */
 pb_pyobject *pb_torch_call_module(pb_pyobject *self, pb_pyobject *args, pb_pyobject *keywords);

@@ -3,8 +3,12 @@
  * framework's own logs and checkpoints, and with the rows of a job that was continued.
  *
  * Who counts is looked for among the functions that run when an optimizer steps, by the Python part
- * (_known.py), in the first steps only, and again when that object is gone. From then on the number is read
- * out of the dicts of the framework's objects: no code runs for a step. */
+ * (_known.py), in the first steps only, and again when that object is gone, another optimizer steps, or the
+ * number stays where it was: another training may run by now. From then on the number is read out of the
+ * dicts of the framework's objects: no code runs for a step.
+ *
+ * What the frameworks count goes on with every step of the optimizer, and where a scaler or DeepSpeed skips
+ * one. So a number that stays says nothing of this step, and rows go on by one. */
 #include "agent/module/module.h"
 #include "agent/probes/torch/torch.h"
 #include "agent/python/imported.h"
@@ -21,8 +25,10 @@
 static struct {
     pb_pyobject *module;  /* _known.py, once a framework is imported */
     pb_pyobject *counter; /* a weak reference to the object that counts; NULL: none is known */
-    char path[160];       /* from there to the number, with dots; several are added up ('+') */
-    uint32_t steps;       /* without a number */
+    char path[256];       /* from there to the number, with dots; several are added up ('+') */
+    int64_t last;         /* the number at the end of the last step; -1: none */
+    const void *stepped;  /* the optimizer of that step; never dereferenced */
+    uint32_t steps;       /* without a new number */
 } n;
 
 /* Loads the Python part in our own thread: an import in the program's may wait for its locks. */
@@ -66,17 +72,23 @@ static void take_counter(const struct pb_python *py, pb_pyobject *found)
     pb_pyobject *object = found == py->none ? NULL : py->tuple_get(found, 0);
     pb_pyobject *path = object ? py->tuple_get(found, 1) : NULL;
     const char *text = path ? py->utf8_of(path) : NULL;
+    pb_pyobject *known = n.counter ? py->call(n.counter, (void *)NULL) : NULL;
+    int same = known && known == object;
 
-    if (!text || n.counter)
+    if (known)
+        py->decref(known);
+    if (same)
+        return;
+    forget_counter(py);
+    if (!n.module || !text || strlen(text) >= sizeof(n.path))
         return;
     n.counter = py->weakref_new(object, NULL);
+    n.last = -1;
     snprintf(n.path, sizeof(n.path), "%s", text);
 }
 
 static void find_counter(const struct pb_python *py)
 {
-    if (!n.module || (n.steps++ >= FIRST_LOOKS && n.steps % LATER_LOOKS))
-        return;
     pb_pyobject *function = py->get_attr(n.module, "counter");
     pb_pyobject *found = function ? py->call(function, (void *)NULL) : NULL;
     if (found)
@@ -115,31 +127,55 @@ static int read_path(const struct pb_python *py, pb_pyobject *object, const char
     return known;
 }
 
-static int read_number(const struct pb_python *py, pb_pyobject *object, int64_t *ret)
+/* 0: nobody is known to count, or not all of it can be read. */
+static int read_number(const struct pb_python *py, int64_t *ret)
 {
-    int known = 0;
+    pb_pyobject *object = n.counter ? py->call(n.counter, (void *)NULL) : NULL;
+    int known = object && object != py->none;
 
     *ret = 0;
-    for (const char *at = n.path; *at;) {
+    for (const char *at = n.path; known && *at;) {
         size_t length = strcspn(at, "+");
-        known |= read_path(py, object, at, length, ret);
+        known = read_path(py, object, at, length, ret);
         at += length + (at[length] == '+');
     }
-    return known;
-}
-
-void pb_torch_number_step(const struct pb_python *py, int64_t seen)
-{
-    int64_t number;
-
-    if (!n.counter)
-        find_counter(py);
-    pb_pyobject *object = n.counter ? py->call(n.counter, (void *)NULL) : NULL;
-    if (object && object != py->none && read_number(py, object, &number))
-        __atomic_store_n(&pb_torch.number_offset, number - seen, __ATOMIC_RELAXED);
-    else if (n.counter)
-        forget_counter(py);
     if (object)
         py->decref(object);
     py->err_clear();
+    return known;
+}
+
+static void set_offset(int64_t offset)
+{
+    __atomic_store_n(&pb_torch.number_offset, offset, __ATOMIC_RELAXED);
+}
+
+void pb_torch_number_begin(const struct pb_python *py, int64_t seen)
+{
+    int64_t number;
+
+    if (read_number(py, &number) && number != n.last)
+        set_offset(number - seen);
+}
+
+void pb_torch_number_end(const struct pb_python *py, int64_t seen, const void *optimizer)
+{
+    int64_t number;
+    int known = read_number(py, &number), other = optimizer != n.stepped;
+
+    n.stepped = optimizer;
+    if (!known && n.counter)
+        forget_counter(py);
+    if (known && number != n.last && !other) {
+        n.last = number;
+        set_offset(number - seen);
+        return;
+    }
+    if (!n.module || (n.steps++ >= FIRST_LOOKS && n.steps % LATER_LOOKS && !other))
+        return;
+    find_counter(py);
+    if (read_number(py, &number) && number != n.last) {
+        n.last = number;
+        set_offset(number - seen);
+    }
 }

@@ -25,6 +25,7 @@
 static struct {
     struct pb_torch_step_row now; /* the present step */
     int begun;                    /* its beginning was seen */
+    int numbered;                 /* the framework's number of it was looked at */
     int unseen;                   /* a step ended whose beginning was not: it has no number, but is tracked */
     int training;                 /* a backward or an optimizer was seen */
     int forwards;                 /* outermost calls since the probe is on */
@@ -90,6 +91,7 @@ static void begin_step(int64_t now, int64_t step)
     s.now = (struct pb_torch_step_row){
         .begun = now, .step = step, .sampled = is_chosen(step) && pb_torch_cost_allows(step)};
     s.begun = 1;
+    s.numbered = 0;
     s.outside = 0;
     pb_torch_eval_step_began();
     s.calls = pb_torch.calls;
@@ -255,6 +257,14 @@ static void end_evaluation(const struct pb_torch_outermost *call)
     write_row(&row);
 }
 
+/* By now the framework has counted the step before. */
+static void number_step(const struct pb_python *py)
+{
+    if (s.begun && !s.numbered)
+        pb_torch_number_begin(py, s.now.step);
+    s.numbered = 1;
+}
+
 /* The step begins here if an evaluation or the end of an epoch came before. */
 static void resume_step(int64_t now)
 {
@@ -299,6 +309,7 @@ void pb_torch_forward_begins(const struct pb_python *py, pb_pyobject *module, pb
             return;
     }
     end_by_backward(call->tid, now);
+    number_step(py);
     if (pb_torch_is_eval(py, module)) {
         begin_evaluation(py, args, keywords, call);
         return;
@@ -592,11 +603,14 @@ static pb_pyobject *after_step(pb_pyobject *self, pb_pyobject *args)
     int counted = counts(optimizer, tid);
     if (counted) {
         end_on_gpu(py, &s.step_event, "step", s.now.begun);
-        pb_torch_number_step(py, s.now.step - !s.begun);
         if (!pb_torch_run())
             return give_none();
         int64_t step = s.now.step + s.unseen, samples = s.now.samples, took = s.begun ? now - s.now.begun : 0;
+        int64_t seen = s.now.step - !s.begun;
         end_step(tid, now, 0);
+        pb_torch_number_end(py, seen, optimizer);
+        if (!pb_torch_run())
+            return give_none();
         pb_torch_track_step(py, optimizer, step, samples, took);
         follow_on_gpu(py);
     }
@@ -623,6 +637,7 @@ pb_pyobject *pb_torch_next_batch(pb_pyobject *self)
     int64_t begun = run ? pb_clock_mono() : 0;
     if (run && is_ours(tid)) {
         end_by_backward(tid, begun);
+        number_step(pb_python_here());
         mark(PB_TORCH_LOADER, begun);
     }
     pb_pyobject *result = pb_torch.original_next(self);
