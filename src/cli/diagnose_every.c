@@ -211,7 +211,8 @@ static void print_event(const struct pb_call *call, const struct pb_diag_event *
     putchar('\n');
 }
 
-/* Takes some seconds, in which nothing is diagnosed. */
+/* Takes some seconds, minutes where a rank hangs, in which nothing is diagnosed: whoever waits for the
+ * finding is told first. */
 static void keep_incident(const struct every *every, const struct pb_diag_event *e)
 {
     const char *folder = pb_call_option(every->call, "bundle");
@@ -240,11 +241,11 @@ static void take_event(void *arg, const struct pb_diag_event *e)
     }
     print_event(every->call, e, file);
     fflush(stdout);
-    if (!e->over)
-        keep_incident(every, e);
     if (every->webhook && (r = pb_webhook_post(every->webhook, e, &err)) < 0)
         note(every, "probing.alert.webhook", r, &err);
     add_alert(every, e, file);
+    if (!e->over)
+        keep_incident(every, e);
 }
 
 int pb_diagnose_every(const struct pb_call *call, const struct pb_diag_request *request, unsigned every_ms,
