@@ -4,7 +4,6 @@
 #include "base/null.h"
 #include "base/process.h"
 #include "base/program.h"
-#include "base/text.h"
 #include "cli/bundle/bundle.h"
 
 #include <dirent.h>
@@ -18,9 +17,17 @@
 
 enum { FILES = 10 }; /* that stay in the folder */
 
+/* incident-20261119T234500Z-KIND-PID.probing. What a person made there stays: `bundle` names it otherwise. */
 static int is_kept(const struct dirent *e)
 {
-    return strncmp(e->d_name, "incident-", 9) == 0 && pb_text_ends_with(e->d_name, ".probing");
+    static const char digits[] = "0123456789";
+    const char *when = e->d_name + 9, *last = strrchr(e->d_name, '-');
+
+    if (strncmp(e->d_name, "incident-", 9) != 0 || strspn(when, digits) != 8 || when[8] != 'T' ||
+        strspn(when + 9, digits) != 6 || strncmp(when + 15, "Z-", 2) != 0 || last <= when + 16)
+        return 0;
+    size_t n = strspn(last + 1, digits);
+    return n && strcmp(last + 1 + n, ".probing") == 0;
 }
 
 /* Names begin with the time. */
