@@ -32,7 +32,7 @@ enum {
     BLOCK = 65536,
 };
 
-/* A path of plain components: it stays below the folder in which it is opened. */
+/* A path of plain components: it stays below the folder in which it is opened, and hides nothing there. */
 static bool is_part_name(const char *name)
 {
     unsigned depth = 1;
@@ -41,7 +41,7 @@ static bool is_part_name(const char *name)
         return false;
     for (const char *at = name;; depth++) {
         size_t n = strcspn(at, "/");
-        if (n == 0 || n > 255 || (at[0] == '.' && (n == 1 || (n == 2 && at[1] == '.'))))
+        if (n == 0 || n > 255 || at[0] == '.')
             return false;
         for (size_t i = 0; i < n; i++)
             if ((unsigned char)at[i] <= 0x20 || at[i] == 0x7f || at[i] == '\\')

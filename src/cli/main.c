@@ -105,9 +105,8 @@ static int run_incident(struct pb_call *call)
 
 static bool is_about_incident(const struct pb_call *call)
 {
-    unsigned takes = PB_CMD_TARGET | PB_CMD_MAY_TARGET;
-
-    if (pb_bundle_served() && (call->command->flags & takes || pb_bundle_replays(call)))
+    /* Commands of a service of a file answer from that alone, or are refused: never about this machine. */
+    if (pb_bundle_served())
         return true;
     /* A service takes no path of its machine from a client. */
     return call->target && !call->served_at && pb_bundle_is(call->target);

@@ -6,14 +6,20 @@ import os
 import signal
 import struct
 import subprocess
+import threading
 import zipfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import jobs
 import pyarrow.parquet
 import pytest
 from jobs import PROGRAM, probe
-from serve_kit import NEEDS_SERVE, service
+from serve_kit import NEEDS_SERVE, commands_of, service
+
+# Each part of a file has a minute on a busy machine.
+pytestmark = pytest.mark.timeout(300)
 
 RANK = """
 import time
@@ -62,7 +68,7 @@ def incident(tmp_path_factory):
         ranks = start_ranks(stack, 3)
         pids = [job.pid for job in ranks]
         # The ranks are children of this test: its pid stands for all of them.
-        done = probe("-t", os.getpid(), "--all", "bundle", "-o", path, timeout=180)
+        done = probe("-t", os.getpid(), "--all", "bundle", "-o", path, "--timeout", "2m", timeout=240)
         assert done.returncode == 0, done.stderr
         assert [job.alive() for job in ranks] == [True, True, False]
     return path, pids
@@ -169,23 +175,70 @@ def test_nothing_is_left_of_one_that_is_ended(tmp_path):
                                   env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL)
         jobs.wait_until(lambda: list(tmp_path.glob("incident*/*")), what="its folder")
         making.terminate()
-        assert making.wait(60) in (128 + signal.SIGTERM, 0)  # 0: it was quicker
+        assert making.wait(120) in (128 + signal.SIGTERM, 0)  # 0: it was quicker
         assert set(tmp_path.iterdir()) <= {tmp_path / "x.probing"} and job.alive()
 
 
+def test_nothing_is_left_of_reading_that_is_ended(tmp_path):
+    (tmp_path / "unpacked").mkdir()
+    make_zip(tmp_path / "x.probing", *((f"rows/{n}", "x") for n in range(8000)), ("manifest.json", "{}"))
+    for words in (["-t", tmp_path / "x.probing", "list"], ["serve", tmp_path / "x.probing"]):
+        reading = subprocess.Popen([PROGRAM, *words], env={**os.environ, "TMPDIR": str(tmp_path / "unpacked")},
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        jobs.wait_until(lambda: list((tmp_path / "unpacked").iterdir()), what="its folder")
+        reading.terminate()
+        assert reading.wait(120) in (128 + signal.SIGTERM, 1)  # 1: it was quicker
+        assert not list((tmp_path / "unpacked").iterdir())
+
+
+@contextmanager
+def posts_to(look):
+    """An address that takes posts, and what look saw at each of them."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append(look())
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/", seen
+        server.shutdown()
+
+
 def test_a_new_finding_makes_a_file_by_itself(tmp_path):
-    """Of a process that is stopped, which is a finding; only that of this test's own job is waited for."""
-    with jobs.python() as job:
+    """Of a process that is stopped, which is a finding; only that of this test's own job is waited for. It is told
+    first, and of the older files only those that were made like this one go."""
+    made_by_hand = {tmp_path / f"incident-20200101-0000{n}.probing" for n in range(10, 20)}
+    made_by_hand |= {tmp_path / "incident-20200101T000000Z-stopped-1-mine.probing", tmp_path / "incident-a.probing"}
+    kept_before = {tmp_path / f"incident-20200101T0000{n}Z-stopped-1.probing" for n in range(10, 20)}
+    for path in made_by_hand | kept_before:
+        path.touch()
+
+    def new_files():
+        return set(tmp_path.glob("incident-*.probing")) - made_by_hand - kept_before
+
+    with jobs.python() as job, posts_to(new_files) as (address, seen):
         watch = subprocess.Popen([PROGRAM, "-t", str(job.pid), "diagnose", "--every", "1s", "--bundle", tmp_path],
+                                 env={**os.environ, "PROBING_ALERT_WEBHOOK": address},
                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             os.kill(job.pid, signal.SIGSTOP)
-            jobs.wait_until(lambda: list(tmp_path.glob("incident-*.probing")), 120, what="a file of the finding")
+            jobs.wait_until(new_files, 240, what="a file of the finding")
+            jobs.wait_until(lambda: not min(kept_before).exists(), 60, what="the end of the oldest")
         finally:
             watch.terminate()
             watch.wait()
             os.kill(job.pid, signal.SIGCONT)
-        path = sorted(tmp_path.glob("incident-*.probing"))[0]
+        assert seen and seen[0] == set(), "it was posted after its file was made"
+        assert all(path.exists() for path in made_by_hand)
+        path = min(new_files())
         assert [row["pid"] for row in json.loads(ask(path, "list", "--json"))] == [job.pid]
         done = probe("diagnose", "--bundle", tmp_path)
         assert done.returncode == 2 and "--every" in done.stderr
@@ -206,7 +259,8 @@ def test_a_file_that_was_cut_off_or_damaged_is_refused(incident, tmp_path):
     path.write_bytes(whole[:-1])
     refused(path, "cut off")
     changed = bytearray(whole)
-    changed[len(whole) // 2] ^= 1
+    with zipfile.ZipFile(incident[0]) as file:
+        changed[whole.index(file.read("findings.txt"))] ^= 1
     path.write_bytes(changed)
     refused(path, "checksum", "damaged")
 
@@ -231,7 +285,8 @@ def test_a_manifest_of_another_program_is_refused(name, tmp_path):
 
 def test_a_hostile_file_reaches_nothing_else(tmp_path):
     path = tmp_path / "x.probing"
-    for name in ("../out", "/etc/out", "a/../../out", "a//b", "./a", "a/" * 40 + "b", "a\x01b", "x" * 500):
+    for name in ("../out", "/etc/out", "a/../../out", "a//b", "./a", "a/" * 40 + "b", "a\x01b", "x" * 500,
+                 ".service/probing-serve/token", "rows/.hidden"):
         make_zip(path, (name, "out"))
         refused(path, "leads elsewhere", "list of parts is wrong")
     make_zip(path, ("manifest.json", "{}" * 100), how=zipfile.ZIP_DEFLATED)
@@ -267,3 +322,19 @@ def test_a_service_of_a_file_answers_about_it_alone(incident, tmp_path):
         assert status != 200 and b"no process" in body
         status, _, body = served.ask("/")
         assert status == 200
+        # It takes nothing of the file for its own: its token lies elsewhere.
+        (child,) = commands_of(served)
+        env = dict(line.split("=", 1) for line in Path(f"/proc/{child}/environ").read_text().split("\0") if "=" in line)
+        assert (Path(env["XDG_RUNTIME_DIR"]) / "probing-serve/token").read_text() == served.token
+        assert Path(env["PROBING_INCIDENT"]) not in Path(env["XDG_RUNTIME_DIR"]).parents
+        status, _, body = served.ask("/api/v1/cluster", body="AAAA", headers={"Content-Type": "text/plain"})
+        assert b"needs a process" in body, (status, body)
+    for folder in (env["XDG_RUNTIME_DIR"], env["PROBING_INCIDENT"]):
+        assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("words", [["cluster", "answer"], ["core", "list"], ["now"], ["version"], ["skill", "list"]])
+def test_commands_of_such_a_service_never_answer_about_this_machine(words, tmp_path):
+    (tmp_path / "manifest.json").write_text('{"probing_incident": 1, "processes": []}')
+    done = probe(*words, env={**os.environ, "PROBING_INCIDENT": str(tmp_path)})
+    assert done.returncode == 2 and "needs a process" in done.stderr and not done.stdout, done

@@ -94,12 +94,13 @@ int pb_bundle_with(const struct pb_call *call, const char *const *args, int n,
                    int (*work)(const struct pb_call *call, const char folders[PB_BUNDLE_FILES][PATH_MAX],
                                struct pb_err *err),
                    struct pb_err *err);
-/* Waits for a child that works in a folder which the caller removes then: signals that would end the caller
- * go to the child. Its exit status. */
-int pb_bundle_wait(pid_t pid);
+/* Makes the folders, of which NULL is the last, and runs work in a child; removes them when that has ended,
+ * in whatever way: signals that would end the caller go to the child. Its exit status as PB_EXITED. */
+int pb_bundle_in_child(char *const *folders, int (*work)(void *arg, struct pb_err *err), void *arg,
+                       const struct pb_call *call, struct pb_err *err);
 /* Unpacks the file, and runs `become` in a child with the folder in its environment. */
-int pb_bundle_serve(const char *path, int (*become)(void *arg, struct pb_err *err), void *arg,
-                    struct pb_err *err);
+int pb_bundle_serve(const struct pb_call *call, const char *path,
+                    int (*become)(void *arg, struct pb_err *err), void *arg, struct pb_err *err);
 
 /* --- bundle_read.c --- */
 /* Reads the manifest of an unpacked file; path: how it is named in errors. */

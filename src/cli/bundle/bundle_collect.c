@@ -7,6 +7,7 @@
 #include "base/program.h"
 #include "base/text.h"
 #include "cli/bundle/bundle.h"
+#include "cli/values.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LIMIT_MS = 30000, AT_ONCE = 8, WORDS = 16, ROOM = 1 << 16 };
+enum { AT_ONCE = 8, WORDS = 16, ROOM = 1 << 16 };
 
 /* Parts that a command prints. SQL here is over tables that are made when they are asked for; secrets are
  * masked in them. */
@@ -184,7 +185,7 @@ int pb_bundle_collect(const struct pb_call *call, struct pb_bundle *b, struct pb
         tasks[i] = (struct pb_task){.work = collect_part,
                                     .arg = &parts[i],
                                     .pid = parts[i].target ? parts[i].target->pid : 0,
-                                    .limit_ms = LIMIT_MS,
+                                    .limit_ms = pb_call_ms(call, "timeout"),
                                     .room_size = ROOM};
     pb_tasks_run(&ask, tasks, n, AT_ONCE);
     int r = note_results(b, parts, tasks, n);

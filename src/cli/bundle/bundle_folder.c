@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEPTH = 24 };
+enum { DEPTH = 24, REMOVE_S = 60 };
 
 void pb_bundle_done(struct pb_bundle *b)
 {
@@ -83,7 +83,7 @@ static void remove_below(int folder, unsigned depth)
 void pb_bundle_folder_remove(const char *path)
 {
     struct pb_retry again =
-        pb_retry_until(pb_now_ns() + 5 * PB_NS_PER_S, 10 * PB_NS_PER_MS, 100 * PB_NS_PER_MS);
+        pb_retry_until(pb_now_ns() + REMOVE_S * PB_NS_PER_S, 10 * PB_NS_PER_MS, 100 * PB_NS_PER_MS);
 
     /* A child that was ended may still write a part: then the folder is not empty yet. */
     do {

@@ -46,17 +46,12 @@ const char *pb_bundle_served(void)
     return folder && folder[0] == '/' ? folder : NULL;
 }
 
-static int unpack(const char *path, char ret[PATH_MAX], struct pb_err *err)
+static int unpack(const char *path, const char *into, struct pb_err *err)
 {
-    int r = pb_bundle_folder_make(ret, err);
-    if (r < 0)
-        return r;
-    _cleanup_close_ int folder = open(ret, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    r = folder < 0 ? pb_fail(err, -errno, "%s cannot be opened: %s", ret, strerror(errno))
-                   : pb_zip_unpack(path, folder, err);
-    if (r < 0)
-        pb_bundle_folder_remove(ret);
-    return r;
+    _cleanup_close_ int folder = open(into, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return folder < 0 ? pb_fail(err, -errno, "%s cannot be opened: %s", into, strerror(errno))
+                      : pb_zip_unpack(path, folder, err);
 }
 
 /* --- in the child, or for a service --- */
@@ -106,42 +101,109 @@ static void pass_signal(int number)
         kill(passed_to, number);
 }
 
-int pb_bundle_wait(pid_t pid)
+/* Whether a terminal has asked to end it, of which the child knows nothing yet. */
+static bool is_interrupted(void)
+{
+    sigset_t waiting;
+
+    sigpending(&waiting);
+    return sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGQUIT);
+}
+
+/* Signals that would end the caller go to the child. */
+static int wait_for(pid_t pid, const sigset_t *before)
 {
     const struct sigaction pass = {.sa_handler = pass_signal, .sa_flags = SA_RESTART};
 
     passed_to = pid;
+    if (is_interrupted())
+        kill(pid, SIGINT);
     sigaction(SIGTERM, &pass, NULL);
     sigaction(SIGHUP, &pass, NULL);
     signal(SIGINT, SIG_IGN); /* a terminal sends it to both */
     signal(SIGQUIT, SIG_IGN);
+    sigprocmask(SIG_SETMASK, before, NULL);
     int status = pb_process_wait(pid);
     passed_to = 0;
     return status < 0 ? 1 : status;
 }
 
-int pb_bundle_run(struct pb_call *call, int (*run)(struct pb_call *call), struct pb_err *err)
+int pb_bundle_in_child(char *const *folders, int (*work)(void *arg, struct pb_err *err), void *arg,
+                       const struct pb_call *call, struct pb_err *err)
 {
-    const char *path = call->target;
-    char folder[PATH_MAX];
+    sigset_t ends, before;
+    pid_t pid = 0;
+    size_t n = 0;
+    int r = 0;
 
-    if (is_folder(path)) {
-        if (!realpath(path, folder))
-            return pb_fail(err, -errno, "%.200s cannot be opened: %s", path, strerror(errno));
-        return run_about(call, folder, path, NULL, run, err);
-    }
-    int r = unpack(path, folder, err);
-    if (r < 0)
-        return r;
-    pid_t pid = pb_process_fork(SIGTERM);
-    if (pid == 0) {
-        r = run_about(call, folder, path, NULL, run, err);
+    /* From here until the child is waited for, no signal may end us: a folder would stay. */
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGHUP);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGQUIT);
+    sigprocmask(SIG_BLOCK, &ends, &before);
+    while (r == 0 && folders[n])
+        if ((r = pb_bundle_folder_make(folders[n], err)) == 0)
+            n++;
+    if (r == 0 && (pid = pb_process_fork(SIGTERM)) < 0)
+        r = pb_fail(err, pid, "cannot start a process: %s", strerror(-pid));
+    if (r == 0 && pid == 0) {
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        r = work(arg, err);
         exit(pb_call_status(call, r, err));
     }
-    int status =
-        pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
-    pb_bundle_folder_remove(folder);
-    return status < 0 ? status : PB_EXITED(status);
+    if (r == 0)
+        r = PB_EXITED(wait_for(pid, &before));
+    while (n)
+        pb_bundle_folder_remove(folders[--n]);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
+
+struct unpacked_run {
+    struct pb_call *call;
+    const char *path;
+    char folder[PATH_MAX];
+    int (*run)(struct pb_call *call);
+};
+
+static int run_unpacked(void *arg, struct pb_err *err)
+{
+    const struct unpacked_run *o = arg;
+    int r = unpack(o->path, o->folder, err);
+
+    return r < 0 ? r : run_about(o->call, o->folder, o->path, NULL, o->run, err);
+}
+
+int pb_bundle_run(struct pb_call *call, int (*run)(struct pb_call *call), struct pb_err *err)
+{
+    struct unpacked_run o = {.call = call, .path = call->target, .run = run};
+
+    if (!is_folder(o.path))
+        return pb_bundle_in_child((char *[]){o.folder, NULL}, run_unpacked, &o, call, err);
+    if (!realpath(o.path, o.folder))
+        return pb_fail(err, -errno, "%.200s cannot be opened: %s", o.path, strerror(errno));
+    return run_about(call, o.folder, o.path, NULL, run, err);
+}
+
+struct with {
+    const struct pb_call *call;
+    const char *paths[PB_BUNDLE_FILES]; /* NULL: nothing is unpacked there */
+    char folders[PB_BUNDLE_FILES][PATH_MAX];
+    int (*work)(const struct pb_call *call, const char folders[PB_BUNDLE_FILES][PATH_MAX],
+                struct pb_err *err);
+};
+
+static int work_with(void *arg, struct pb_err *err)
+{
+    struct with *with = arg;
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < PB_BUNDLE_FILES; i++)
+        if (with->paths[i])
+            r = unpack(with->paths[i], with->folders[i], err);
+    return r < 0 ? r : with->work(with->call, (const char(*)[PATH_MAX])with->folders, err);
 }
 
 int pb_bundle_with(const struct pb_call *call, const char *const *args, int n,
@@ -149,58 +211,51 @@ int pb_bundle_with(const struct pb_call *call, const char *const *args, int n,
                                struct pb_err *err),
                    struct pb_err *err)
 {
-    char folders[PB_BUNDLE_FILES][PATH_MAX] = {"", ""};
-    bool any = false, made[PB_BUNDLE_FILES] = {false};
-    int r = 0;
+    struct with with = {.call = call, .work = work};
+    char *made[PB_BUNDLE_FILES + 1] = {NULL};
+    size_t nmade = 0;
 
-    for (int i = 0; r == 0 && i < n && i < PB_BUNDLE_FILES; i++) {
+    for (int i = 0; i < n && i < PB_BUNDLE_FILES; i++) {
         if (!pb_bundle_is(args[i]))
             continue;
-        if (is_folder(args[i])) {
-            r = realpath(args[i], folders[i]) ? 0 : pb_fail(err, -errno, "%.200s cannot be opened", args[i]);
-            continue;
+        if (!is_folder(args[i])) {
+            with.paths[i] = args[i];
+            made[nmade++] = with.folders[i];
+        } else if (!realpath(args[i], with.folders[i])) {
+            return pb_fail(err, -errno, "%.200s cannot be opened", args[i]);
         }
-        r = unpack(args[i], folders[i], err);
-        made[i] = r == 0;
-        any |= made[i];
     }
-    if (r == 0 && !any)
-        return work(call, (const char(*)[PATH_MAX])folders, err);
-    pid_t pid = r == 0 ? pb_process_fork(SIGTERM) : 0;
-    if (r == 0 && pid == 0)
-        exit(pb_call_status(call, work(call, (const char(*)[PATH_MAX])folders, err), err));
-    if (r == 0)
-        r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
-    for (int i = 0; i < PB_BUNDLE_FILES; i++)
-        if (made[i])
-            pb_bundle_folder_remove(folders[i]);
-    return r < 0 ? r : PB_EXITED(r);
+    return nmade ? pb_bundle_in_child(made, work_with, &with, call, err) : work_with(&with, err);
 }
 
-int pb_bundle_serve(const char *path, int (*become)(void *arg, struct pb_err *err), void *arg,
-                    struct pb_err *err)
-{
-    struct pb_bundle b = {0};
-    char folder[PATH_MAX], runtime[PATH_MAX + 16];
+struct unpacked_service {
+    const char *path;
+    char folder[PATH_MAX], runtime[PATH_MAX]; /* apart: a part of the file is never taken for one of ours */
+    int (*become)(void *arg, struct pb_err *err);
+    void *arg;
+};
 
-    int r = unpack(path, folder, err);
+static int serve_unpacked(void *arg, struct pb_err *err)
+{
+    const struct unpacked_service *o = arg;
+    struct pb_bundle b = {0};
+
+    int r = unpack(o->path, o->folder, err);
+    if (r == 0)
+        r = pb_bundle_read(o->folder, o->path, &b, err);
+    pb_bundle_done(&b);
     if (r < 0)
         return r;
-    r = pb_bundle_read(folder, path, &b, err);
-    pb_bundle_done(&b);
-    pid_t pid = r == 0 ? pb_process_fork(SIGTERM) : 0;
-    if (r == 0 && pid == 0) {
-        /* A service of its own, beside the one for processes. */
-        snprintf(runtime, sizeof(runtime), "%s/.service", folder);
-        mkdir(runtime, 0700);
-        setenv("XDG_RUNTIME_DIR", runtime, 1);
-        setenv(PB_BUNDLE_VARIABLE, folder, 1);
-        r = become(arg, err);
-        fprintf(stderr, PB_ERR_LEADS "serve: %s\n", pb_err_text(err, r));
-        _exit(1);
-    }
-    if (r == 0)
-        r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
-    pb_bundle_folder_remove(folder);
-    return r <= 0 ? r : PB_EXITED(r);
+    /* A service of its own, beside the one for processes. */
+    setenv("XDG_RUNTIME_DIR", o->runtime, 1);
+    setenv(PB_BUNDLE_VARIABLE, o->folder, 1);
+    return o->become(o->arg, err);
+}
+
+int pb_bundle_serve(const struct pb_call *call, const char *path,
+                    int (*become)(void *arg, struct pb_err *err), void *arg, struct pb_err *err)
+{
+    struct unpacked_service o = {.path = path, .become = become, .arg = arg};
+
+    return pb_bundle_in_child((char *[]){o.folder, o.runtime, NULL}, serve_unpacked, &o, call, err);
 }

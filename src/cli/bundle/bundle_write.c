@@ -46,7 +46,7 @@ static int add_file(void *arg, const char *name, uint64_t size)
     struct file_parts *all = arg;
 
     if (strchr(name, '\n') || strcmp(name, "manifest.json") == 0 || strcmp(name, "index.html") == 0 ||
-        strstr(name, "/lock") || name[0] == '.')
+        strstr(name, "/lock") || name[0] == '.' || strstr(name, "/."))
         return 0;
     int r = pb_grow_full((void **)&all->at, all->n, sizeof(*all->at));
     char *copy = r == 0 ? strdup(name) : NULL;

@@ -2,7 +2,6 @@
 #include "ask/process_settings.h"
 #include "base/cleanup.h"
 #include "base/err.h"
-#include "base/process.h"
 #include "base/time.h"
 #include "cli/bundle/bundle.h"
 #include "cli/values.h"
@@ -13,7 +12,6 @@
 #include "remote/runs.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,31 +98,26 @@ static void print_result(const struct pb_bundle *b, const char *path, uint64_t s
     printf("  probing -t %s backtrace | query | flamegraph | diagnose | torch\n", path);
 }
 
-static int make_file(const struct pb_call *call, struct pb_bundle *b, const char *path, struct pb_err *err)
+struct making {
+    const struct pb_call *call;
+    struct pb_bundle *b;
+    const char *path;
+};
+
+/* In a child, so that the parts are removed however that ends. */
+static int make_file(void *arg, struct pb_err *err)
 {
+    const struct making *making = arg;
+    const struct pb_call *call = making->call;
+    struct pb_bundle *b = making->b;
     uint64_t began = pb_now_ns(), size = 0;
 
     int r = pb_bundle_collect(call, b, err);
     if (r == 0)
-        r = pb_bundle_write(b, path, (uint64_t)pb_call_number(call, "max"), &size, err);
+        r = pb_bundle_write(b, making->path, (uint64_t)pb_call_number(call, "max"), &size, err);
     if (r == 0)
-        print_result(b, path, size, (double)(pb_now_ns() - began) / 1e9);
+        print_result(b, making->path, size, (double)(pb_now_ns() - began) / 1e9);
     return r;
-}
-
-/* A child does the work, so that the parts are removed however that ends. */
-static int make_in_child(const struct pb_call *call, struct pb_bundle *b, const char *path,
-                         struct pb_err *err)
-{
-    int r = pb_bundle_folder_make(b->folder, err);
-    if (r < 0)
-        return r;
-    pid_t pid = pb_process_fork(SIGTERM);
-    if (pid == 0)
-        exit(pb_call_status(call, make_file(call, b, path, err), err));
-    r = pid < 0 ? pb_fail(err, pid, "cannot start a process: %s", strerror(-pid)) : pb_bundle_wait(pid);
-    pb_bundle_folder_remove(b->folder);
-    return r < 0 ? r : PB_EXITED(r);
 }
 
 static int run(const struct pb_call *call, struct pb_err *err)
@@ -143,8 +136,9 @@ static int run(const struct pb_call *call, struct pb_err *err)
     snprintf(b->release, sizeof(b->release), "%s", PROBING_VERSION);
     snprintf(b->named, sizeof(b->named), "%s", call->target);
     int r = find_processes(call, b, err);
+    struct making making = {call, b, given ? given : path};
     if (r == 0)
-        r = make_in_child(call, b, given ? given : path, err);
+        r = pb_bundle_in_child((char *[]){b->folder, NULL}, make_file, &making, call, err);
     pb_bundle_done(b);
     free(b);
     return r;
@@ -154,6 +148,8 @@ static const struct pb_option options[] = {
     {'o', "output", PB_TEXT("FILE"), "where it goes (default: incident-TIME.probing)"},
     {0, "max", PB_SIZE(.least = 65536, .most = 4e9, .usual = 200 << 20),
      "most bytes of the file (default 200MB); what does not fit is named"},
+    {0, "timeout", PB_TIME(.least = 1000, .usual = 30000),
+     "leave out a part that takes longer: 30, 500ms, 2m (default 30s)"},
     {0},
 };
 

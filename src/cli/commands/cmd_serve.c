@@ -88,7 +88,7 @@ static int run(const struct pb_call *call, struct pb_err *err)
                        "--background is not for an incident's file: it is unpacked while served");
     if (address)
         words[n++] = "--", words[n++] = address;
-    return file ? pb_bundle_serve(file, become_service, words, err) : pb_serve_become(words, err);
+    return file ? pb_bundle_serve(call, file, become_service, words, err) : pb_serve_become(words, err);
 }
 
 const struct pb_command pb_cmd_serve = {
