@@ -18,7 +18,7 @@ libc.prctl(38, 1, 0, 0, 0)
 assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
 os.execv(sys.argv[3], sys.argv[3:])
 """
-PTRACE, MEMFD_CREATE = (101, 319) if os.uname().machine == "x86_64" else (117, 279)
+PTRACE, MEMFD_CREATE, PROCESS_VM_READV = (101, 319, 310) if os.uname().machine == "x86_64" else (117, 279, 270)
 EPERM, ENOSYS, KILL = hex(0x50000 | errno.EPERM), hex(0x50000 | errno.ENOSYS), "0x80000000"  # what a filter returns
 
 

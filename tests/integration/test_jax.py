@@ -9,6 +9,7 @@ import sys
 import jobs
 import pytest
 from jobs import probe
+from seccomp_kit import KILL, PROCESS_VM_READV, behind
 
 pytestmark = [pytest.mark.skipif(not os.environ.get("PROBING_SOAK"), reason="a hundred MB of frameworks: make soak"),
               pytest.mark.timeout(300)]
@@ -164,3 +165,55 @@ def test_watch_has_the_numbers_of_an_array(tmp_path):
         jobs.wait_until(lambda: len(seen()) >= 10, 60, "ten changes")
         assert {row["how"] for row in seen()} == {"assigned"}
         assert {row["new_number"] - row["old_number"] for row in seen()} == {2}
+
+
+FIXED = """
+import os, time
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax.numpy as jnp
+step = 0
+def train():
+    global step
+    fixed = jnp.float32(3)
+    fixed.block_until_ready()
+    print("ready", flush=True)
+    while True:
+        step += 1
+        time.sleep(0.01)
+train()
+"""
+COUNT = """
+import gc, types
+values = next(each for each in gc.get_objects() if type(each) is types.ModuleType and each.__name__ == "probing._values")
+reads, tensor = [], values.tensor
+def counting(value):
+    reads.append(value)
+    return tensor(value)
+values.tensor = counting
+"""
+
+
+def test_watch_reads_an_array_once(tmp_path):
+    (tmp_path / "train.py").write_text(FIXED)
+    with jobs.start(sys.executable, tmp_path / "train.py", ready="ready\n", ready_seconds=120) as job:
+        number = lambda text: int(probe(job.pid, "eval", text).stdout)
+        assert probe(job.pid, "watch", "fixed@train").returncode == 0
+        jobs.wait_until(lambda: jobs.rows(job, "SELECT 1 AS one FROM python.variables"), 60, "the first look")
+        done = probe(job.pid, "eval", COUNT)
+        assert done.returncode == 0, done.stderr
+        first = number("step")
+        jobs.wait_until(lambda: number("step") > first + 50, 60, "a hundred lines")
+        assert number("len(reads)") == 0
+
+
+def test_a_watch_behind_a_filter_says_why_there_is_no_number(tmp_path):
+    """The filter kills for process_vm_readv; a thread of the program opens no file instead, and one of ours does."""
+    (tmp_path / "train.py").write_text(WATCHED)
+    command = [*behind([PROCESS_VM_READV], KILL), sys.executable, tmp_path / "train.py"]
+    with jobs.start(*command, ready="ready\n", ready_seconds=120) as job:
+        assert probe(job.pid, "watch", "loss@train").returncode == 0
+        seen = lambda: jobs.rows(job, "SELECT new_number, note FROM python.variables WHERE how = 'assigned' LIMIT 5")
+        jobs.wait_until(lambda: len(seen()) >= 5, 60, "five changes")
+        assert {row["new_number"] for row in seen()} == {None}
+        assert all("seccomp" in row["note"] for row in seen())
+        assert re.match(r"ArrayImpl float32 scalar cpu:0 \d+", probe(job.pid, "show", "loss@train").stdout)
