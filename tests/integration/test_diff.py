@@ -106,11 +106,11 @@ def test_two_ranges_of_one_run_and_what_is_not_there(runs):
 
 
 def test_the_last_thousand_steps_count(runs, tmp_path):
-    """Of a run of two thousand, what is said of a module is its mean in the last thousand. It has one rank, and another
+    """Of a run of more steps, what is said of a module is its mean in the last thousand. It has one rank, and another
     is refused."""
     with ExitStack() as stack:
         job = train(stack, tmp_path / "stop", 0.001, RANK="3")
-        wait_for_steps(job, tmp_path / "stop", 2000)
+        wait_for_steps(job, tmp_path / "stop", 1200)
         of_a_step = jobs.rows(job, "SELECT sum(self_ms) AS ms FROM python.torch_trace WHERE stage = 'forward' AND "
                                    "module = 'attention' GROUP BY step ORDER BY step DESC LIMIT 1000")
         differences = differ(job.pid, runs[1].pid, "--rank-a", "3")["differences"]
