@@ -419,8 +419,11 @@ static int read_findings(struct node_part *p)
 
 /* --- joining --- */
 
+/* What has no rank, such as a launcher, may be on each node. */
 static bool has_rank(const struct pb_diag_job *job, const struct pb_diag_process *p)
 {
+    if (p->rank < 0)
+        return false;
     for (size_t i = 0; i < job->nprocesses; i++)
         if (job->processes[i].parent == PB_NOBODY && p->parent == PB_NOBODY &&
             job->processes[i].rank == p->rank)

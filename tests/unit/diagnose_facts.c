@@ -97,6 +97,30 @@ static void the_parts_of_two_nodes_are_one_job(void **state)
     free_job(&job, &findings);
 }
 
+/* A launcher that is judged with its ranks has none itself. */
+static void what_has_no_rank_may_be_on_each_node(void **state)
+{
+    struct pb_diag_job job = {.joined = true};
+    struct pb_diag_findings findings = {0};
+    struct pb_err err = {0};
+    size_t n;
+
+    (void)state;
+    for (int node = 0; node < 2; node++) {
+        char *text = write_part(2 * node - 1, &n); /* ranks -1 and 0, then 1 and 2 */
+        char *rank = node ? strstr(text, "\"rank\": 1") : NULL;
+        if (node) {
+            assert_non_null(rank);
+            memcpy(rank, "\"rank\":-1", 9);
+        }
+        assert_int_equal(pb_diag_facts_add(&job, &findings, node ? "b" : "a", text, n, &err), 0);
+        free(text);
+    }
+    assert_int_equal(job.nprocesses, 4);
+    assert_int_equal(job.processes[2].rank, -1);
+    free_job(&job, &findings);
+}
+
 static void what_is_malformed_adds_nothing(void **state)
 {
     static const char *const wrong[][2] = {{"\"rank\": 0", "\"rank\": \"0\""},
@@ -140,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_of_two_nodes_are_one_job),
+        cmocka_unit_test(what_has_no_rank_may_be_on_each_node),
         cmocka_unit_test(what_is_malformed_adds_nothing),
     };
 
