@@ -6,8 +6,9 @@ import torch.distributed as dist
 import kit
 
 
-def pack(folder):
-    subprocess.run(["sh", "-c", "n=0; while [ $n -lt 100000000 ]; do n=$((n + 1)); done"], cwd=folder, check=True)
+def pack(folder, quiet):
+    subprocess.run(["sh", "-c", "n=0; while [ $n -lt 100000000 ]; do n=$((n + 1)); done"], cwd=folder, check=True,
+                   capture_output=quiet)
 
 
 def main():
@@ -18,7 +19,7 @@ def main():
         if step == job.at:
             if job.rank == 0:
                 job.begins()
-                pack(job.folder)
+                pack(job.folder, job.random.random() < 0.5)
             dist.barrier()
 
 

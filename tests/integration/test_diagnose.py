@@ -248,9 +248,11 @@ def test_a_pool_whose_worker_is_stopped_is_named(warm, tmp_path):
 
 
 # Rank 0 is idle or has a child work for it, and the others wait for longer than a wait needs to count.
-PATIENCE = ["listener.accept()", "subprocess.run(['sh', '-c', 'while :; do :; done'])"]
+WORKS = "['sh', '-c', 'while :; do :; done']"
+PATIENCE = ["listener.accept()", f"subprocess.run({WORKS})", f"subprocess.run({WORKS}, capture_output=True)"]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("call", PATIENCE)
 def test_who_waits_for_clients_or_for_a_child_at_work_is_not_accused(warm, tmp_path, call):
     code = f"""
@@ -265,7 +267,27 @@ def test_who_waits_for_clients_or_for_a_child_at_work_is_not_accused(warm, tmp_p
             answer, status = diagnosis(pids[0])
             assert status == 0, answer
             return answer["findings"]
-        jobs.wait_until(remarks, what="a remark: all others wait for rank 0")
+        jobs.wait_until(remarks, 240, "a remark: all others wait for rank 0")
+
+
+# An end of waits as a rule sees it: rank 0 waits, and the others for it, for ten minutes.
+END = """SELECT 'blocked' AS how, 3 AS blocked, '1-3' AS blocked_ranks, 600.0 AS waiting, false AS moved,
+ false AS leaving, false AS waiters_moved, false AS waiter_leaving, NULL AS waiter_wait, false AS own_end,
+ false AS serves, false AS writes, 'S' AS state, true AS child, NULL AS waiter, NULL AS waiter_thread,
+ NULL AS waiter_place, NULL AS waiter_source, NULL AS wait_text, '{call}' AS call, '{wait}' AS wait,
+ '/usr/lib/python3/{file}' AS inside_file, {moves} AS child_moves"""
+
+
+@pytest.mark.parametrize("wait, call, file, moves, sure", [
+    ("child", "wait4", "subprocess.py", True, "remark"), ("pipe", "read", "subprocess.py", True, "remark"),
+    ("poll", "poll", "subprocess.py", True, "remark"), ("poll", "poll", "subprocess.py", False, "likely"),
+    ("poll", "poll", "socket.py", True, "likely"), ("child", "wait4", "subprocess.py", False, "likely")])
+def test_a_child_at_work_may_take_its_time(wait, call, file, moves, sure):
+    rules = jobs.probe("diagnose", "--explain", "blocked_call").stdout
+    rule, _, _ = rules.partition("\n\n-- kind: ")  # the first of them
+    ends = END.format(wait=wait, call=call, file=file, moves=moves)
+    (found,) = json.loads(jobs.probe("query", "--format", "json", f"WITH ends AS ({ends})\n{rule}").stdout)
+    assert (found["sure"], found["waited"]) == (sure, 600)
 
 
 def test_the_answer_stands_alone(warm, tmp_path):

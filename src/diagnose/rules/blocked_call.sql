@@ -21,8 +21,8 @@ SELECT CASE wait WHEN 'sleep' THEN 'sleep' WHEN 'socket' THEN 'socket' WHEN 'pip
                  WHEN 'poll' THEN 'waited in ' || call
                  ELSE CASE WHEN state = 'D' THEN 'been blocked in the kernel' WHEN call LIKE 'open%' THEN 'waited for the other end of a FIFO'
                            WHEN call IS NOT NULL THEN 'waited in ' || call ELSE 'waited' END END END AS done,
-       -- Nobody has to call a server, and a child that is at work may take its time.
-       CASE WHEN own_end THEN 'certain' WHEN serves OR (child_moves AND wait IN ('child', 'pipe') AND waiting < 60) THEN 'remark'
+       -- Nobody has to call a server, and a child that is at work may take its time. Who reads both its outputs polls.
+       CASE WHEN own_end THEN 'certain' WHEN serves OR (child_moves AND (wait IN ('child', 'pipe') OR (wait = 'poll' AND inside_file LIKE '%/subprocess.py'))) THEN 'remark'
             ELSE 'likely' END AS sure,
        CASE WHEN own_end THEN 'Certain: only it has the other end, so nobody can answer.'
             ELSE 'Likely: nothing moved between the looks, and all others have waited for it for ' || round(waiting)::INTEGER || ' s.' END AS reason,
