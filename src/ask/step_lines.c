@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOKS = 50, PAUSE_MS = 20, LIMIT_MS = 10000, LINES = 32 };
+enum { LOOKS = 50, PAUSE_MS = 20, LIMIT_MS = 10000, LINES = 32, LEAST_HITS = 10 };
 #define WORTH_PERCENT 5 /* less of the steps than that needs no line */
 
 /* Files whose frames are torch's phases: what they call belongs to the phase. */
@@ -52,14 +52,19 @@ static bool is_in_part(const struct pb_shown_thread *t, enum pb_own_part part)
     return found == (part == PB_OWN_DATA);
 }
 
-/* In a call for a file, and not for a socket or pipe; or where the kernel waits for a device. */
+/* In a call for a file, and not for a socket or pipe; or where the kernel waits for a device, as for a page
+ * of a mapped file. Who starts a child, or asks a driver, is in state D for another reason. */
 static bool is_at_storage(const struct pb_shown_thread *t, pid_t pid)
 {
     static const char *const syncs[] = {"fsync", "fdatasync", "sync_file_range", "msync", "syncfs"};
     static const char *const moves[] = {"read", "write", "pread64", "pwrite64", "readv", "writev"};
     const char *call = t->off_cpu && t->syscall >= 0 ? pb_syscall_name(t->syscall) : NULL;
+    static const char *const others[] = {"vfork", "clone", "clone3", "ioctl"};
     char path[48], link[64];
 
+    for (size_t i = 0; call && i < sizeof(others) / sizeof(others[0]); i++)
+        if (strcmp(call, others[i]) == 0)
+            return false;
     if (t->native.state == 'D')
         return true;
     for (size_t i = 0; call && i < sizeof(syncs) / sizeof(syncs[0]); i++)
@@ -188,6 +193,11 @@ static int answer(const struct pb_ask *ask, void *arg, struct pb_room *room, str
     struct pb_own_code *copy = pb_room_copy(room, &found, sizeof(found));
     pb_task_answer(room, copy);
     return copy ? 0 : pb_fail(err, -ENOMEM, "out of memory");
+}
+
+bool pb_own_code_is_mostly(const struct pb_own_code *code, unsigned hits)
+{
+    return code->hits >= LEAST_HITS && code->hits * 3 >= code->outside && hits * 2 >= code->hits;
 }
 
 int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, enum pb_own_part part,

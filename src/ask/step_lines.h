@@ -17,10 +17,14 @@ struct pb_own_code {
     unsigned looks;   /* at the thread */
     unsigned outside; /* of these, in that part of the step */
     unsigned hits;    /* of these, at the line */
-    unsigned storage; /* of these, in a call that reads, writes or syncs a file, or in the kernel's state D */
+    unsigned storage; /* of these, in a call that reads, writes or syncs a file, or in state D elsewhere */
     unsigned locks;   /* of these, in a call that waits for a file lock */
     char source[128]; /* the line as it is written; "": it cannot be read */
 };
+
+/* Whether so many of the looks at its line say what that part of the step waits for: not one or two by
+ * chance, and not at a line that takes little of it. */
+bool pb_own_code_is_mostly(const struct pb_own_code *code, unsigned hits);
 
 /* Takes a second. -ENODATA: the process makes no steps, or they spend nearly no time in that part. */
 int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, enum pb_own_part part,

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOKS = 3, BETWEEN_MS = 1000, LIMIT_MS = 15000, LEAST = 50, SHAPES = 8 };
+enum { LOOKS = 3, BETWEEN_MS = 1000, LIMIT_MS = 15000, SHAPES = 8 };
 
 /* Parameters have a class of their own. */
 static const char count_sql[] = "SELECT shape, count(*) FROM python.tensors WHERE class = 'Tensor' AND "
@@ -33,7 +33,7 @@ static long count_of(const struct pb_few *few, const char *shape)
     return 0;
 }
 
-/* Counts at all looks, of the shapes of the first one. */
+/* Counts of the shapes of the first look, as long as one of them grows. */
 static int count(const struct pb_query_sources *sources, struct pb_few *few, struct pb_graph_leak *ret,
                  struct pb_err *err)
 {
@@ -50,15 +50,18 @@ static int count(const struct pb_query_sources *sources, struct pb_few *few, str
             return r;
         for (; !look && n < few->n && n < SHAPES; n++)
             snprintf(shapes[n], sizeof(shapes[n]), "%s", few->cells[n][0]);
-        for (unsigned i = 0; i < n; i++)
+        bool any = false;
+        for (unsigned i = 0; i < n; i++) {
             counts[i][look] = count_of(few, shapes[i]);
+            any |= pb_graph_leak_grows(counts[i], look + 1);
+        }
+        if (!any)
+            return -ENODATA;
     }
     ret->seconds = (double)(pb_now_ns() - from) / 1e9;
     for (unsigned i = 0; i < n; i++) {
-        bool grows = counts[i][0] >= LEAST;
-        for (int look = 1; look < LOOKS; look++)
-            grows &= counts[i][look] > counts[i][look - 1];
-        if (!grows || counts[i][LOOKS - 1] - counts[i][0] <= ret->after - ret->before)
+        if (!pb_graph_leak_grows(counts[i], LOOKS) ||
+            counts[i][LOOKS - 1] - counts[i][0] <= ret->after - ret->before)
             continue;
         snprintf(ret->shape, sizeof(ret->shape), "%s", shapes[i]);
         ret->before = counts[i][0];

@@ -14,7 +14,17 @@ struct pb_graph_leak {
     int line; /* where most of what came lately was made; 0: nothing was sampled */
 };
 
-/* Takes some seconds. -ENODATA: it keeps none, or no more of them. Asks the interpreter, which the agent must
- * be in. */
+/* Whether the counts of a shape at one look after the other may be those of results that are kept. */
+static inline bool pb_graph_leak_grows(const long *counts, int looks)
+{
+    bool grows = counts[0] >= 50;
+
+    for (int look = 1; look < looks; look++)
+        grows &= counts[look] > counts[look - 1];
+    return grows;
+}
+
+/* Takes some seconds where there are results enough to be kept ones. -ENODATA: it keeps none, or no more of
+ * them. Asks the interpreter, which the agent must be in. */
 int pb_diag_graph_leak(const struct pb_ask *ask, const struct pb_target *target, struct pb_graph_leak *ret,
                        struct pb_err *err);

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "base/time.h"
 #include "diagnose/graph_leak.h"
 #include "diagnose/neighbours.h"
 
@@ -14,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { GRAPHS_MS = 10000 }; /* no rank is asked for kept graphs later than that: a job may have hundreds */
 
 /* The processes of the job's ranks that have an agent, then those that have ended. */
 static int find_probed(const struct pb_diag_job *job, const struct pb_targets *probed, struct pb_targets *ret,
@@ -118,11 +121,12 @@ static void judge_line(const struct pb_own_code *code, struct pb_diag_finding *f
 {
     bool all = strcmp(f->kind, "slow_job") == 0;
 
-    if (code->storage * 2 >= code->hits) {
+    if (pb_own_code_is_mostly(code, code->storage)) {
         set_cause(f, "storage", all ? "since they wait for their storage" : "which waits for its storage");
         if (all)
-            set_next(f, "write less often, or in a thread or process that the steps do not wait for.");
-    } else if (all && code->locks * 2 >= code->hits) {
+            set_next(f,
+                     "read and write less often, or in a thread or process that the steps do not wait for.");
+    } else if (all && pb_own_code_is_mostly(code, code->locks)) {
         snprintf(f->cause, sizeof(f->cause), "file_lock");
     } else if (strstr(code->source, "gc.collect(")) {
         set_cause(f, "collector", "which collects garbage again and again");
@@ -175,13 +179,13 @@ static void name_neighbours(const struct pb_ask *ask, struct pb_diag_finding *f)
 
 /* Memory that grows and is neither Python's nor a tensor's that a sample met: results that are kept with
  * their graphs are a second witness. */
-static void find_graph_leak(const struct pb_ask *ask, const struct pb_targets *targets,
+static void find_graph_leak(const struct pb_ask *ask, const struct pb_targets *targets, uint64_t until,
                             struct pb_diag_finding *f)
 {
     struct pb_graph_leak kept;
     struct pb_err ignored;
 
-    if (strcmp(f->kind, "leak") != 0 || f->sure != PB_DIAG_REMARK ||
+    if (strcmp(f->kind, "leak") != 0 || f->sure != PB_DIAG_REMARK || pb_now_ns() >= until ||
         (strcmp(f->cause, "tensors") != 0 && strcmp(f->cause, "small") != 0))
         return;
     for (size_t i = 0; i < targets->n; i++) {
@@ -207,10 +211,12 @@ static void find_graph_leak(const struct pb_ask *ask, const struct pb_targets *t
 
 /* Looks for what rules cannot see. That all ranks are slow counts only where they wait for the same: whatever
  * they compute between their steps may be what they are there for. Memory that grows by little counts only
- * with a second witness. */
+ * with a second witness; the rule gives what grows fastest first, and as many are asked as there is time
+ * for. */
 static void look_further(const struct pb_ask *ask, const struct pb_targets *targets,
                          struct pb_diag_findings *findings, size_t first)
 {
+    uint64_t until = pb_now_ns() + GRAPHS_MS * PB_NS_PER_MS;
     size_t n = first;
 
     for (size_t i = first; i < findings->n; i++) {
@@ -219,7 +225,7 @@ static void look_further(const struct pb_ask *ask, const struct pb_targets *targ
         if (all || strcmp(f->kind, "slow_rank") == 0)
             find_own_line(ask, targets, f);
         name_neighbours(ask, f);
-        find_graph_leak(ask, targets, f);
+        find_graph_leak(ask, targets, until, f);
         if ((!all || strcmp(f->cause, "python") != 0) && strcmp(f->cause, "small") != 0)
             findings->at[n++] = *f;
     }

@@ -1,6 +1,8 @@
 /* Where chains of waits end, over threads and ranks; which finding explains which. */
+#include "ask/step_lines.h"
 #include "base/cleanup.h"
 #include "diagnose/finding.h"
+#include "diagnose/graph_leak.h"
 #include "diagnose/rule.h"
 #include "diagnose/script_end.h"
 #include "diagnose/since.h"
@@ -249,6 +251,28 @@ static void test_a_process_that_catch_holds_does_not_end(void **state)
     assert_false(look_at_hook("catch").finalizing);
 }
 
+static void test_kept_results_are_many_and_more_with_each_look(void **state)
+{
+    static const long few[] = {49, 60, 70}, same[] = {50, 60, 60}, more[] = {50, 60, 70};
+
+    assert_false(pb_graph_leak_grows(few, 1)); /* no second look is worth its second then */
+    assert_false(pb_graph_leak_grows(few, 3));
+    assert_true(pb_graph_leak_grows(same, 2));
+    assert_false(pb_graph_leak_grows(same, 3));
+    assert_true(pb_graph_leak_grows(more, 3));
+}
+
+static void test_a_line_is_judged_by_enough_looks(void **state)
+{
+    const struct pb_own_code once = {.outside = 1, .hits = 1}, rare = {.outside = 40, .hits = 12},
+                             often = {.outside = 30, .hits = 12};
+
+    assert_false(pb_own_code_is_mostly(&once, 1));
+    assert_false(pb_own_code_is_mostly(&rare, 12));
+    assert_false(pb_own_code_is_mostly(&often, 5));
+    assert_true(pb_own_code_is_mostly(&often, 6));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +289,8 @@ int main(void)
         cmocka_unit_test(test_a_rule_sees_only_the_newest_rows),
         cmocka_unit_test(test_a_main_thread_below_no_module_ends),
         cmocka_unit_test(test_a_process_that_catch_holds_does_not_end),
+        cmocka_unit_test(test_kept_results_are_many_and_more_with_each_look),
+        cmocka_unit_test(test_a_line_is_judged_by_enough_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

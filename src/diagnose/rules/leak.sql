@@ -93,3 +93,4 @@ SELECT CASE what WHEN 'shared memory' THEN 'shared_memory' WHEN 'memory' THEN CA
        CASE WHEN what = 'threads' THEN s.line ELSE try_cast(regexp_extract(caller, ':([0-9]+)$', 1) AS INTEGER) END AS line,
        CASE WHEN what = 'threads' THEN s.source END AS source
 FROM witnessed w LEFT JOIN standing s ON s.pid = w.pid
+ORDER BY w.grown / w.seconds DESC
