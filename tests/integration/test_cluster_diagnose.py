@@ -10,6 +10,8 @@ import jobs
 import pytest
 from jobs import probe
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
@@ -51,7 +53,6 @@ def unread(done):
 def stopped(pid, now):
     os.kill(pid, signal.SIGSTOP if now else signal.SIGCONT)
     jobs.wait_until(lambda: (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T") == now)
-
 
 
 

@@ -8,6 +8,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import jobs
+import pytest
 from serve_kit import NEEDS_SERVE, service
 
 pytestmark = NEEDS_SERVE
@@ -64,6 +65,7 @@ class Receiver:
         return [post for post in self.posts if post["status"] == status]
 
 
+@pytest.mark.timeout(720)
 def test_what_is_wrong_is_told_kept_and_told_when_it_is_over(tmp_path, monkeypatch):
     script = tmp_path / "asleep_here.py"
     script.write_text(SLEEPER)
@@ -76,14 +78,14 @@ def test_what_is_wrong_is_told_kept_and_told_when_it_is_over(tmp_path, monkeypat
         monkeypatch.setenv("PROBING_ALERT_WEBHOOK", to.address)
         assert jobs.probe(job.pid, "inject").returncode == 0
         with service(tmp_path / "run", "--diagnose", "1s") as served:
-            jobs.wait_until(lambda: to.of("firing"), 60, "the post")
-            jobs.wait_until(lambda: b'{job="asleep_here.py"' in served.ask("/metrics")[2], 60, "the metric")
+            jobs.wait_until(lambda: to.of("firing"), 110, "the post")
+            jobs.wait_until(lambda: b'{job="asleep_here.py"' in served.ask("/metrics")[2], 110, "the metric")
             metrics = served.ask("/metrics")[2].decode()
-            jobs.wait_until(lambda: jobs.rows(job, alerts), 60, "the alert")
+            jobs.wait_until(lambda: jobs.rows(job, alerts), 110, "the alert")
             os.kill(job.pid, signal.SIGINT)
-            jobs.wait_until(lambda: to.of("resolved"), 60, "the end")
-            jobs.wait_until(lambda: len(jobs.rows(job, alerts)) == 2, 60, "its alert")
-            jobs.wait_until(lambda: b'{job="asleep_here.py"' not in served.ask("/metrics")[2], 60, "no metric")
+            jobs.wait_until(lambda: to.of("resolved"), 110, "the end")
+            jobs.wait_until(lambda: len(jobs.rows(job, alerts)) == 2, 110, "its alert")
+            jobs.wait_until(lambda: b'{job="asleep_here.py"' not in served.ask("/metrics")[2], 110, "no metric")
         begun, over = jobs.rows(job, alerts)
     (told,), (ended,) = to.of("firing"), to.of("resolved")
     says = f"Process {job.pid} sleeps in clock_nanosleep."

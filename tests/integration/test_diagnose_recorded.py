@@ -27,17 +27,20 @@ def right_within_two_tries(programs):
 
 
 @WITH_TORCH
+@pytest.mark.timeout(700)
 def test_the_first_loss_that_is_not_finite_is_named_with_its_cause():
     """By rank, function and cause: a bad batch, a division, a rate that is too high."""
     right_within_two_tries(["number/data", "number/division", "number/learning_rate"])
 
 
 @WITH_TORCH
+@pytest.mark.timeout(700)
 def test_a_slow_rank_and_a_leak_are_named_and_a_plateau_is_not():
     right_within_two_tries(PROGRAMS)
 
 
 @WITH_TORCH
+@pytest.mark.timeout(700)
 def test_losses_that_are_kept_are_told_from_other_memory(tmp_path):
     """Their graphs are memory that neither Python nor a sampled tensor knows of: results are counted instead."""
     told = []

@@ -60,12 +60,17 @@ def test_a_diagnosis_that_finds_something_is_an_event_too(served, job):
     assert f"Process {job.pid} is stopped by a signal" in stopped(events)[0]["says"]
 
 
+@pytest.mark.timeout(600)
 def test_a_diagnosis_is_a_topic_of_all_jobs_and_of_one(served, job):
+    """That of all jobs has those of others on this machine too: it takes its time, and may miss who has just begun."""
+    def pids(events, wanted):
+        return [{rank["pid"] for one in answer["jobs"] for rank in one["ranks"]}
+                for topic, _, answer in events if topic == wanted and "jobs" in answer]
+
     with jobs.python() as other, Stream(served, f"diagnosis,diagnosis:{job.pid}") as stream:
-        events = stream.wait_for(lambda events: len({topic for topic, _, _ in events}) == 2)
-    of = {topic: {rank["pid"] for one in answer["jobs"] for rank in one["ranks"]} for topic, _, answer in events}
-    assert of[f"diagnosis:{job.pid}"] == {job.pid}
-    assert {job.pid, other.pid} <= of["diagnosis"]
+        events = stream.wait_for(lambda events: pids(events, f"diagnosis:{job.pid}") and any(
+            {job.pid, other.pid} <= of for of in pids(events, "diagnosis")), 110)
+    assert pids(events, f"diagnosis:{job.pid}")[0] == {job.pid}
 
 
 def test_all_without_a_target_is_every_probed_process(served):
