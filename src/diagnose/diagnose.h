@@ -50,5 +50,5 @@ int pb_diagnose_part(const struct pb_ask *ask, const struct pb_diag_request *req
 
 /* Judges a job joined of such parts. a->job is given, a->findings has what the nodes found in recorded rows.
  * *ret_left_ms: so long a wait must still last to prove anything; 0: none. */
-int pb_diagnose_joined(const struct pb_ask *ask, const char *rules, struct pb_diag_answer *a,
+int pb_diagnose_joined(const struct pb_ask *ask, const char *folder, struct pb_diag_answer *a,
                        unsigned *ret_left_ms, struct pb_err *err);
