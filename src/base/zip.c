@@ -23,7 +23,6 @@
 enum {
     LOCAL_SIZE = 30,
     LISTED_SIZE = 46,
-    END_SIZE = 22,
     COMMENT = 65535,
     VERSION = 20,
     UTF8 = 0x800,
@@ -191,7 +190,7 @@ static int bad(const struct unpacking *u, const char *what, struct pb_err *err)
 /* Finds the end record, behind which there may be a comment. */
 static int find_list(struct unpacking *u, uint64_t size, uint64_t *ret_bytes, struct pb_err *err)
 {
-    size_t n = size < END_SIZE + COMMENT ? (size_t)size : END_SIZE + COMMENT;
+    size_t n = size < PB_ZIP_END + COMMENT ? (size_t)size : PB_ZIP_END + COMMENT;
     _cleanup_free_ unsigned char *tail = malloc(n + 1);
     uint32_t first = 0;
 
@@ -201,7 +200,7 @@ static int find_list(struct unpacking *u, uint64_t size, uint64_t *ret_bytes, st
         return bad(u, "is no incident's file: it is not a zip file", err);
     if (read_at(u->in, size - n, tail, n) < 0)
         return bad(u, "cannot be read", err);
-    for (size_t at = n < END_SIZE ? 0 : n - END_SIZE + 1; at-- > 0;) {
+    for (size_t at = n < PB_ZIP_END ? 0 : n - PB_ZIP_END + 1; at-- > 0;) {
         struct pb_cursor c = {tail + at, tail + n, false};
         if (pb_u32(&c) != END)
             continue;

@@ -10,7 +10,7 @@
 
 struct pb_err;
 
-enum { PB_ZIP_PARTS = 60000, PB_ZIP_NAME = 400, PB_ZIP_DEPTH = 16 };
+enum { PB_ZIP_END = 22, PB_ZIP_PARTS = 60000, PB_ZIP_NAME = 400, PB_ZIP_DEPTH = 16 };
 #define PB_ZIP_BYTES ((uint64_t)4000 << 20)
 
 struct pb_zip_part {

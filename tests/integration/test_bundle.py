@@ -169,6 +169,22 @@ def test_what_does_not_fit_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_page_is_counted_too(tmp_path):
+    """It repeats parts, and each character that it escapes is several there."""
+    code = ("import time\ndef down(n, text):\n    if n: down(n - 1, text)\n    print('ready', flush=True)\n"
+            "    time.sleep(1000)\ndown(600, 30 * '<&>')")
+    with jobs.python(code) as job:
+        path = tmp_path / "small.probing"
+        done = probe(job.pid, "bundle", "-o", path, "--max", "100KB", "--timeout", "2m", timeout=240)
+        assert done.returncode == 0, done.stderr
+    assert path.stat().st_size <= 100000
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name).decode() for name in ("index.html", "stacks.txt", "manifest.json")}
+    assert "&lt;&amp;&gt;" in parts["index.html"] and "The rest is in the part itself" in parts["index.html"]
+    left_out = [part["part"] for part in json.loads(parts["manifest.json"])["left_out"]]
+    assert len(left_out) == len(set(left_out)), "what did not fit is named once"
+
+
 def test_nothing_is_left_of_one_that_is_ended(tmp_path):
     with jobs.python() as job:
         making = subprocess.Popen([PROGRAM, "-t", str(job.pid), "bundle", "-o", tmp_path / "x.probing"],

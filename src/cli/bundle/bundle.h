@@ -75,7 +75,8 @@ int pb_bundle_write(struct pb_bundle *b, const char *path, uint64_t max, uint64_
                     struct pb_err *err);
 
 /* --- bundle_page.c --- */
-int pb_bundle_put_page(const struct pb_bundle *b, FILE *to);
+/* max: the most bytes of the whole file. */
+int pb_bundle_put_page(const struct pb_bundle *b, uint64_t max, FILE *to);
 
 /* --- bundle_open.c --- */
 /* Whether a target is the name of such a file, or of its folder. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHOWN = 1 << 20 };
+enum { SHOWN = 1 << 20, SHARE = 32 };
 
 static const char style[] =
     ":root { color-scheme: light dark; }\n"
@@ -27,9 +27,9 @@ static void put_between(FILE *to, const char *before, const char *text, const ch
 }
 
 /* The text of a part; nothing where there is none. */
-static int put_part(const struct pb_bundle *b, const char *title, const char *name, FILE *to)
+static int put_part(const struct pb_bundle *b, const char *title, const char *name, size_t most, FILE *to)
 {
-    _cleanup_free_ char *text = malloc(SHOWN + 1);
+    _cleanup_free_ char *text = malloc(most + 1);
     char path[2 * PATH_MAX];
 
     if (!text)
@@ -38,7 +38,7 @@ static int put_part(const struct pb_bundle *b, const char *title, const char *na
     FILE *in = fopen(path, "re");
     if (!in)
         return 0;
-    size_t n = fread(text, 1, SHOWN, in);
+    size_t n = fread(text, 1, most, in);
     bool more = getc(in) != EOF;
     fclose(in);
     text[n] = '\0';
@@ -60,8 +60,10 @@ static void put_notes(FILE *to, const char *title, const struct pb_bundle_note *
     fputs("</table>\n", to);
 }
 
-int pb_bundle_put_page(const struct pb_bundle *b, FILE *to)
+int pb_bundle_put_page(const struct pb_bundle *b, uint64_t max, FILE *to)
 {
+    /* An escaped byte may become six: four parts take three quarters of a small file at most. */
+    size_t most = max / SHARE < SHOWN ? (size_t)(max / SHARE) : SHOWN;
     static const struct {
         const char *title, *name;
     } parts[] = {{"What is wrong", "findings.txt"},
@@ -80,7 +82,7 @@ int pb_bundle_put_page(const struct pb_bundle *b, FILE *to)
     fprintf(to, "<p>%zu process%s, %s UTC, probing %s. Secrets are masked.</p>\n", b->nprocesses,
             b->nprocesses == 1 ? "" : "es", b->made, b->release);
     for (size_t i = 0; r == 0 && i < sizeof(parts) / sizeof(parts[0]); i++)
-        r = put_part(b, parts[i].title, parts[i].name, to);
+        r = put_part(b, parts[i].title, parts[i].name, most, to);
     fputs("<h2>Processes</h2>\n<table>\n<tr><th>process<th>pid<th>state<th>command</tr>\n", to);
     for (size_t i = 0; i < b->nprocesses; i++) {
         const struct pb_bundle_process *p = &b->processes[i];

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_FOR_MANIFEST = 1 << 20, NAMED = 100 };
+enum { SPARE = 65536, NAMED = 100 };
 
 struct file_part {
     char *name;
@@ -72,16 +72,14 @@ static int by_rank(const void *a, const void *b)
                                 : strcmp(x->name, y->name);
 }
 
-/* Chooses what fits, and names what does not. */
-static int choose_parts(struct pb_bundle *b, struct file_parts *all, uint64_t max)
+/* Chooses what fits beside so many bytes, and names what does not. */
+static int choose_parts(struct pb_bundle *b, struct file_parts *all, uint64_t beside, uint64_t max)
 {
-    uint64_t taken = ROOM_FOR_MANIFEST < max / 2 ? ROOM_FOR_MANIFEST : max / 2, bytes = 0;
+    uint64_t taken = beside, bytes = 0;
     char why[PB_BUNDLE_NOTE];
     size_t left = 0;
     int r = 0;
 
-    if (all->n)
-        qsort(all->at, all->n, sizeof(*all->at), by_rank);
     for (size_t i = 0; r == 0 && i < all->n; i++) {
         struct file_part *p = &all->at[i];
         uint64_t needs = p->size + pb_zip_overhead(p->name);
@@ -181,25 +179,59 @@ static int add_made(struct pb_zip *z, const char *name, char *text, size_t size)
     return r;
 }
 
-/* A part that is made here, whose text goes into memory first. */
-static int add_manifest(struct pb_zip *z, const struct pb_bundle *b, const struct file_parts *all)
-{
-    _cleanup_free_ char *manifest = NULL, *page = NULL;
-    size_t size = 0, page_size = 0;
-    FILE *to = open_memstream(&manifest, &size);
+/* What is made here, in memory. */
+struct made {
+    char *manifest, *page;
+    size_t manifest_size, page_size;
+};
 
+static void made_done(struct made *made)
+{
+    free(made->manifest);
+    free(made->page);
+    *made = (struct made){0};
+}
+
+static int make_texts(const struct pb_bundle *b, const struct file_parts *all, uint64_t max, struct made *ret)
+{
+    made_done(ret);
+    FILE *to = open_memstream(&ret->manifest, &ret->manifest_size);
     if (!to)
         return -ENOMEM;
     int r = put_manifest(b, all, to);
     r = fclose(to) != 0 ? -ENOMEM : r;
-    to = r == 0 ? open_memstream(&page, &page_size) : NULL;
+    to = r == 0 ? open_memstream(&ret->page, &ret->page_size) : NULL;
     if (!to)
         return r < 0 ? r : -ENOMEM;
-    r = pb_bundle_put_page(b, to);
-    r = fclose(to) != 0 ? -ENOMEM : r;
-    if (r == 0)
-        r = add_made(z, "manifest.json", manifest, size);
-    return r < 0 ? r : add_made(z, "index.html", page, page_size);
+    r = pb_bundle_put_page(b, max, to);
+    return fclose(to) != 0 ? -ENOMEM : r;
+}
+
+/* How long the manifest and the page are depends on what is chosen: until all of it fits, less is. */
+static int choose(struct pb_bundle *b, struct file_parts *all, uint64_t max, struct made *ret,
+                  struct pb_err *err)
+{
+    size_t nleft_out = b->nleft_out;
+    uint64_t beside = SPARE < max / 2 ? SPARE : max / 2;
+
+    if (all->n)
+        qsort(all->at, all->n, sizeof(*all->at), by_rank);
+    for (;;) {
+        b->nleft_out = nleft_out;
+        int r = choose_parts(b, all, beside, max);
+        if (r == 0)
+            r = make_texts(b, all, max, ret);
+        if (r < 0)
+            return pb_fail(err, r, "the parts in %s cannot be read: %s", b->folder, strerror(-r));
+        uint64_t made = ret->manifest_size + ret->page_size + pb_zip_overhead("manifest.json") +
+                        pb_zip_overhead("index.html") + PB_ZIP_END;
+        if (made <= beside)
+            return 0;
+        if (beside >= max)
+            return pb_fail(err, -EFBIG, "the manifest and the page alone have %llu bytes (--max)",
+                           (unsigned long long)made);
+        beside = made + SPARE / 8 < max ? made + SPARE / 8 : max;
+    }
 }
 
 static int add_parts(struct pb_zip *z, const struct pb_bundle *b, const struct file_parts *all)
@@ -223,18 +255,22 @@ int pb_bundle_write(struct pb_bundle *b, const char *path, uint64_t max, uint64_
                     struct pb_err *err)
 {
     _cleanup_(file_parts_done) struct file_parts all = {0};
+    _cleanup_(made_done) struct made made = {0};
     struct pb_zip z = {0};
     struct pb_replace file;
 
     int r = pb_bundle_each_file(b->folder, add_file, &all);
-    if (r == 0)
-        r = choose_parts(b, &all, max < PB_ZIP_BYTES ? max : PB_ZIP_BYTES);
     if (r < 0)
         return pb_fail(err, r, "the parts in %s cannot be read: %s", b->folder, strerror(-r));
+    r = choose(b, &all, max < PB_ZIP_BYTES ? max : PB_ZIP_BYTES, &made, err);
+    if (r < 0)
+        return r;
     r = pb_replace_begin(path, &file);
     if (r == 0) {
         z.out = file.out;
-        r = add_manifest(&z, b, &all);
+        r = add_made(&z, "manifest.json", made.manifest, made.manifest_size);
+        if (r == 0)
+            r = add_made(&z, "index.html", made.page, made.page_size);
         if (r == 0)
             r = add_parts(&z, b, &all);
         if (r == 0)
