@@ -390,6 +390,7 @@ def test_a_thread_that_runs_is_not_stopped(options, mixed, tmp_path):
     assert shares["interrupted"] > 0 and shares.get("stopped", 0) < 3, said
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not may_interrupt(), reason="needs CAP_BPF and CAP_PERFMON")
 def test_a_stack_that_does_not_fit_is_hardly_ever_copied_in_vain(tmp_path):
     """A copy in vain delays the stop after it, so that short functions are missed."""
@@ -401,8 +402,8 @@ def test_a_stack_that_does_not_fit_is_hardly_ever_copied_in_vain(tmp_path):
     tried = re.findall(r" interrupt\((yes|no|paused)\)", done.stderr)
     runs = [(outcome, len(list(run))) for outcome, run in itertools.groupby(tried)]
     assert runs and "yes" not in tried, runs
-    # Before its first read a thread is not copied: the first run may be longer.
-    assert runs[0][0] == "no" and runs[0][1] < 100 and all(n <= 8 for outcome, n in runs[1:] if outcome == "no"), runs
+    # Before its first read a thread is not copied: the first run is as long as that takes.
+    assert runs[0][0] == "no" and all(n <= 8 for outcome, n in runs[1:] if outcome == "no"), runs
     assert all(n >= 128 for outcome, n in runs[:-1] if outcome == "paused"), runs
 
 
