@@ -90,7 +90,7 @@ class Halt:
         end = _probing.milliseconds() + timeout_ms
         tick = allocate_lock()
         tick.acquire()
-        while not self.over:
+        while not self.over and not _probing.closing():
             self.look_again()
             moving = [ident for ident in others() if not _probing.halted(ident)]
             if not [ident for ident in moving if ident not in self.refused] or _probing.milliseconds() > end:

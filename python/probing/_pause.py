@@ -565,7 +565,8 @@ class Pause:
             if self.over:
                 return False
             self.waiting.append(session)
-        session.served.acquire()
+        while not session.served.acquire(True, TURN_MS / 1000) and not _probing.closing():  # the program's end waits for this thread
+            pass
         return True
 
     def wait_until_over(self, timeout_ms):
@@ -573,7 +574,7 @@ class Pause:
         end = _probing.milliseconds() + timeout_ms
         tick = allocate_lock()
         tick.acquire()
-        while not self.over and _probing.milliseconds() < end:
+        while not self.over and _probing.milliseconds() < end and not _probing.closing():
             tick.acquire(True, 0.005)
 
     def wait_until_stopped(self, timeout_ms):
@@ -582,7 +583,7 @@ class Pause:
         tick = allocate_lock()
         tick.acquire()
         while self.stopped_at is None and not self.over:
-            if timeout_ms and _probing.milliseconds() > end:
+            if timeout_ms and _probing.milliseconds() > end or _probing.closing():
                 return None
             tick.acquire(True, 0.005)
         return self.stopped_at or "it went on at once"

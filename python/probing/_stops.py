@@ -111,6 +111,6 @@ def serve_client(channel, typed):
     clients().append(session)
     while not session.served.acquire(True, WAIT_S):
         held = isinstance(_pause.current, Stop) and not _pause.current.over
-        if (channel.ended() is not None or not is_armed() and not held) and take_client(session) is not None:
+        if _probing.closing() or (channel.ended() is not None or not is_armed() and not held) and take_client(session) is not None:
             break
     forget_thread()

@@ -82,6 +82,45 @@ def test_steps(python):
         assert job.alive() and job.output == "ready\n"
 
 
+# The function of atexit runs after ours, which was registered later: by then no thread of ours is there, or about
+# to end.
+ENDING = """
+import atexit, os, sys, time
+def channels():
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/comm" % task) as name:
+                found += [task] if name.read() == "probing-channel\\n" else []
+        except OSError:
+            pass
+    return found
+def last():
+    until = time.time() + 30
+    while channels() and time.time() < until:
+        time.sleep(0.01)
+    print("left" if channels() else "none is left", flush=True)
+atexit.register(last)
+done = False
+print("ready", flush=True)
+while not done:
+    time.sleep(0.01)
+sys.settrace(None)  # so that the step meets nothing more, as in threading._shutdown
+"""
+
+
+@EVERY
+def test_the_end_does_not_wait_for_a_client_of_a_step(python):
+    with program(python, ENDING) as job:
+        with Nc(address(probe(job.pid, "pause"))) as nc:
+            nc.wait("(<module>) ")
+            nc.ask("done = True", "(<module>) ")
+            nc.send("until 10000\n")
+            nc.end()
+        jobs.wait_until(lambda: not job.alive(), what="the end of the program")
+        assert job.output == "ready\nnone is left\n", job.output
+
+
 def test_a_client_that_vanishes_leaves_it_paused(job):
     command = address(probe(job.pid, "pause"))
     with Nc(command) as nc:

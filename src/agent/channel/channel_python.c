@@ -307,7 +307,16 @@ static pb_pyobject *ending(pb_pyobject *self, pb_pyobject *unused)
     return py->none;
 }
 
+/* closing(): whether the program ends, and waits for our threads. */
+static pb_pyobject *closing(pb_pyobject *self, pb_pyobject *unused)
+{
+    (void)self;
+    (void)unused;
+    return pb_python_here()->bool_from(pb_enter_is_closed());
+}
+
 struct pb_py_method pb_channel_methods[] = {
+    {"closing", (pb_py_function)closing, PB_METH_NOARGS, NULL},
     {"ending", (pb_py_function)ending, PB_METH_NOARGS, NULL},
     {0},
 };

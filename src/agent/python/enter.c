@@ -341,7 +341,7 @@ int pb_enter_take_turn(const struct pb_python *py)
         return 0;
     while (
         !(taken = __atomic_compare_exchange_n(&turn, &none, self, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) &&
-        pb_now_ns() < until) {
+        pb_now_ns() < until && !pb_enter_is_closed()) {
         none = 0;
         if (!state)
             state = py->save_thread();
