@@ -96,15 +96,68 @@ int pb_enter_await_gil(const struct pb_python *py, int (*wanted)(const void *), 
     return __atomic_load_n(&gil_made, __ATOMIC_SEQ_CST) != 0;
 }
 
+/* What a thread has used of the CPU, ns. By the kernel's number: there may be no such thread any more. */
+static uint64_t cpu_of(pid_t tid)
+{
+    struct timespec used;
+    const clockid_t clock =
+        (clockid_t)((~(unsigned)tid << 3) | 6); /* its own time, as the scheduler counts */
+
+    return tid > 0 && clock_gettime(clock, &used) == 0
+               ? (uint64_t)used.tv_sec * PB_NS_PER_S + (uint64_t)used.tv_nsec
+               : 0;
+}
+
+/* From 3.10.8 on a thread that waits for the GIL writes to the interpreter when it is refused, and 3.10 frees
+ * that memory (later versions keep it): so the end waits until those of ours are gone. */
+static int frees_what_waiters_use(const struct pb_python *py)
+{
+    return py && py->minor == 10;
+}
+
+/* Where the interpreter ends, and no thread gets the GIL any more: threads that wait for it end soon. One
+ * that sleeps elsewhere uses no CPU. */
+static void await_refused(uint64_t quiet_ms, uint64_t limit_ms)
+{
+    const uint64_t began = pb_now_ns();
+    uint64_t now = began, busy = began, cpu = 0;
+
+    while (now - began <= limit_ms * PB_NS_PER_MS && now - busy <= quiet_ms * PB_NS_PER_MS) {
+        unsigned found = 0;
+        uint64_t used = 0;
+        for (unsigned i = 0; i < PLACES; i++) {
+            const pid_t tid = __atomic_load_n(&inside[i].tid, __ATOMIC_RELAXED);
+            if (!__atomic_load_n(&inside[i].ident, __ATOMIC_SEQ_CST) ||
+                syscall(SYS_tgkill, getpid(), tid, 0) < 0)
+                continue;
+            used += cpu_of(tid);
+            found++;
+        }
+        if (!found)
+            break;
+        nanosleep(&moment, NULL);
+        now = pb_now_ns();
+        if (used != cpu)
+            busy = now;
+        cpu = used;
+    }
+}
+
 static void close_door(pb_pyobject *capsule)
 {
     (void)capsule;
-    __atomic_store_n(&door, CLOSED_WITH_INTERPRETER, __ATOMIC_SEQ_CST);
+    const uint32_t before = __atomic_exchange_n(&door, CLOSED_WITH_INTERPRETER, __ATOMIC_SEQ_CST);
     pb_states_forget();
     /* Getting their thread states needs no GIL, and the interpreter still has room for them. */
     for (uint64_t until = pb_now_ns() + END_MS * PB_NS_PER_MS;
          __atomic_load_n(&entering, __ATOMIC_SEQ_CST) && pb_now_ns() < until;)
         nanosleep(&moment, NULL);
+    if (!frees_what_waiters_use(pb_python_here()))
+        return;
+    if (before == OPEN) /* the end began before our Python code had registered pb_enter_end */
+        await_refused(END_OURS_MS, END_OURS_MS);
+    else
+        await_refused(END_MS, END_BUSY_MS);
 }
 
 static int exit_is_watched;
@@ -135,6 +188,26 @@ static void watch_end(const struct pb_python *py)
         py->err_clear();
     if (capsule)
         py->decref(capsule);
+}
+
+static int watch_end_pending(void *unused)
+{
+    const struct pb_python *py = pb_python_here();
+    (void)unused;
+
+    if (py)
+        watch_end(py);
+    return 0;
+}
+
+/* The first thread may still wait for the GIL when the program ends: the main thread does this before,
+ * between two bytecodes or at the beginning of the end. */
+static void watch_end_soon(const struct pb_python *py)
+{
+    static pid_t asked_in;
+
+    if (frees_what_waiters_use(py) && __atomic_exchange_n(&asked_in, getpid(), __ATOMIC_SEQ_CST) != getpid())
+        py->add_pending_call(watch_end_pending, NULL);
 }
 
 static int is_open(const struct pb_python *py)
@@ -236,6 +309,7 @@ int pb_enter(const struct pb_python *py, struct pb_entry *ret)
     int r = take_place(&ret->place);
     if (r < 0)
         return r;
+    watch_end_soon(py);
     while ((r = take_gil(py, began)) == -EAGAIN)
         nanosleep(&moment, NULL);
     if (r < 0) {
@@ -369,18 +443,6 @@ void pb_enter_close(void)
 int pb_enter_is_closed(void)
 {
     return __atomic_load_n(&door, __ATOMIC_SEQ_CST) != OPEN;
-}
-
-/* What a thread has used of the CPU, ns. By the kernel's number: there may be no such thread any more. */
-static uint64_t cpu_of(pid_t tid)
-{
-    struct timespec used;
-    const clockid_t clock =
-        (clockid_t)((~(unsigned)tid << 3) | 6); /* its own time, as the scheduler counts */
-
-    return tid > 0 && clock_gettime(clock, &used) == 0
-               ? (uint64_t)used.tv_sec * PB_NS_PER_S + (uint64_t)used.tv_nsec
-               : 0;
 }
 
 /* Threads that are entering or inside. */
