@@ -177,6 +177,7 @@ def test_a_process_is_not_blamed_for_the_one_that_had_its_pid_before(tmp_path):
     (tmp_path / "run").mkdir(mode=0o700)
     check = "import pathlib as p, sys, test_diagnose_ended as t; t.check_what_has_its_pid(p.Path(sys.argv[1]))"
     done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
+                           "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh",  # no runs of others there
                            sys.executable, "-c", check, tmp_path], cwd=Path(__file__).parent,
                           env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "run")}, capture_output=True, text=True,
                           timeout=500 * jobs.SLOW)
