@@ -248,7 +248,7 @@ def test_a_pool_whose_worker_is_stopped_is_named(warm, tmp_path):
 
 
 # Rank 0 is idle or has a child work for it, and the others wait for longer than a wait needs to count.
-WORKS = "['sh', '-c', 'while :; do :; done']"
+WORKS = "['sh', '-c', 'while kill -0 $PPID 2>/dev/null; do :; done']"  # it ends with its parent
 PATIENCE = ["listener.accept()", f"subprocess.run({WORKS})", f"subprocess.run({WORKS}, capture_output=True)"]
 
 
