@@ -190,7 +190,7 @@ def test_a_rank_that_ended_is_named_and_a_refresh_forgets_it(tmp_path):
                         or "State:\tZ" in open(f"/proc/{gone}/status").read())
         os.kill(pid_of(small, 2), signal.SIGSTOP)  # a rank that is stopped still answers
         classes, _, errors = cluster_kit.stacks("ending", expect=3)
-        assert "rank 1 is not there any more" in errors
+        assert "rank 1 is gone" in errors
         assert sorted(rank for _, ranks in classes for rank in ranks) == [0, 2, 3]
         done = probe("cluster", "refresh", "ending")
         assert done.returncode == 0, done.stderr

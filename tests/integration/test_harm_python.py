@@ -571,9 +571,9 @@ def test_an_eval_that_is_stopped_does_not_end_the_program_by_sigint(python):
     with program(python, "import time\nprint('ready')\nwhile 'stop' not in globals(): time.sleep(0.01)\n"
                          "print('fine')\n") as job:
         evaluate(job, LOOK, expect="2\n")  # the agent is there, and answers
-        for seconds in ("0.2", "2", "20"):  # more where a busy machine gave it no turn of the GIL in that time
+        for seconds in ("0.2", "2", "20", "30"):  # more where a busy machine gave it no CPU in that time
             done = evaluate(job, "exec('import time\\nwhile True: time.sleep(0.001)')", "--timeout", seconds)
-            if "GIL could not be had" not in done.stderr:
+            if "KeyboardInterrupt" in done.stderr:
                 break
         assert done.returncode != 0 and "KeyboardInterrupt" in done.stderr
         stop(job)

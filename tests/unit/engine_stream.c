@@ -175,7 +175,7 @@ static void *write_on(void *arg)
 
 /* Every row after the other, from some row on, whole: pulled so slowly that the table is overwritten many
  * times meanwhile. */
-static void take_suffix(const char *sql)
+static uint64_t take_suffix(const char *sql)
 {
     struct pb_sql_event e = {0};
     struct pb_err err = {0};
@@ -197,9 +197,17 @@ static void take_suffix(const char *sql)
     if (r < 0)
         print_error("%s: %s\n", sql, err.text);
     assert_int_equal(r, 0);
-    /* More than is held back. */
-    assert_true(rows * 16 > 1 << 20);
     pb_sql_close(s);
+    return rows;
+}
+
+/* A writer that gets more of the CPU than the reader leaves it few rows: then once more. */
+static void take_long_suffix(const char *sql)
+{
+    for (int i = 0; i < 20; i++)
+        if (take_suffix(sql) * 16 > 1 << 20) /* more than is held back */
+            return;
+    fail_msg("%s: only short suffixes", sql);
 }
 
 static void a_slow_reader_under_a_writer_sees_a_suffix_all_the_same(void **state)
@@ -209,10 +217,10 @@ static void a_slow_reader_under_a_writer_sees_a_suffix_all_the_same(void **state
     stop = false;
     assert_int_equal(pthread_create(&writer, NULL, write_on, NULL), 0);
     usleep(500000);
-    take_suffix("SELECT n, proof FROM stream");
+    take_long_suffix("SELECT n, proof FROM stream");
     /* Two scans, of which the second asks for columns when rows of the first are long gone. */
-    take_suffix("SELECT #2, #3 FROM stream");
-    take_suffix("SELECT n, proof FROM (SELECT * FROM stream WHERE n % 2 = 1 OR name = 'even')");
+    take_long_suffix("SELECT #2, #3 FROM stream");
+    take_long_suffix("SELECT n, proof FROM (SELECT * FROM stream WHERE n % 2 = 1 OR name = 'even')");
     stop = true;
     pthread_join(writer, NULL);
 }
