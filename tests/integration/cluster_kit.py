@@ -10,6 +10,7 @@ import secrets
 import shlex
 import sys
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import jobs
 import pytest
@@ -105,6 +106,18 @@ def nodes(count, each, folder):
         for i in range(count):
             stack.enter_context(node(job, range(i * each, (i + 1) * each)))
         yield job
+
+
+def pid_of(job, rank):
+    """The pid here of a rank of the job."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"RANK={rank}".encode() in environment and job.mark.encode() in environment:
+            return int(process.name)
+    raise AssertionError(f"there is no rank {rank}")
 
 
 def attach(name, job, *words, expect=0, services=None):

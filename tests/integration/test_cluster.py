@@ -27,18 +27,6 @@ def job(tmp_path_factory):
         yield job
 
 
-def pid_of(job, rank):
-    """The pid here of a rank of the job."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if f"RANK={rank}".encode() in environment and job.mark.encode() in environment:
-            return int(process.name)
-    raise AssertionError(f"there is no rank {rank}")
-
-
 def test_attach_keeps_nodes_ranks_and_roles(job):
     shown = json.loads(probe("cluster", "show", "four", "--json").stdout)
     assert [(row["rank"], row["node"], row["local"], row["roles"]) for row in shown] == [
@@ -184,11 +172,11 @@ def test_a_silent_node_costs_the_deadline_and_no_more(job):
 def test_a_rank_that_ended_is_named_and_a_refresh_forgets_it(tmp_path):
     with cluster_kit.nodes(2, 2, tmp_path) as small:
         cluster_kit.attach("ending", small)
-        gone = pid_of(small, 1)
+        gone = cluster_kit.pid_of(small, 1)
         os.kill(gone, signal.SIGKILL)
         jobs.wait_until(lambda: not os.path.exists(f"/proc/{gone}")
                         or "State:\tZ" in open(f"/proc/{gone}/status").read())
-        os.kill(pid_of(small, 2), signal.SIGSTOP)  # a rank that is stopped still answers
+        os.kill(cluster_kit.pid_of(small, 2), signal.SIGSTOP)  # a rank that is stopped still answers
         classes, _, errors = cluster_kit.stacks("ending", expect=3)
         assert "rank 1 is gone" in errors
         assert sorted(rank for _, ranks in classes for rank in ranks) == [0, 2, 3]
@@ -264,7 +252,7 @@ def test_ranks_of_several_jobs_are_named_and_not_mixed(tmp_path):
 
 def test_attach_says_what_keeps_a_rank_from_being_probed(tmp_path):
     with cluster_kit.nodes(1, 2, tmp_path) as job:
-        traced = pid_of(job, 1)
+        traced = cluster_kit.pid_of(job, 1)
         inside = open(f"/proc/{traced}/status").read().split("NSpid:")[1].split("\n")[0].split()[-1]
         code = (f"import ctypes, time\nassert ctypes.CDLL(None).ptrace(0x4206, {inside}, 0, 0) == 0\nprint('ready', "
                 f"flush=True)\ntime.sleep(600)")

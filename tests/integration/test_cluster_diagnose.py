@@ -20,18 +20,6 @@ def job(tmp_path_factory):
         yield job
 
 
-def pid_of(job, rank):
-    """The pid here of a rank of the job."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if f"RANK={rank}".encode() in environment and job.mark.encode() in environment:
-            return int(process.name)
-    raise AssertionError(f"there is no rank {rank}")
-
-
 def diagnose(*words):
     return probe("-t", "cluster:judged", "diagnose", *words)
 
@@ -63,7 +51,7 @@ def test_ranks_of_all_nodes_are_one_job(job):
 
 def test_the_culprit_is_named_with_its_node(job):
     """Pids are those of their nodes: ranks of both nodes have the same ones."""
-    pid = pid_of(job, 2)
+    pid = cluster_kit.pid_of(job, 2)
     stopped(pid, True)
     try:
         done, answer = answer_with(10), json.loads(answer_with(10, "--json").stdout)
@@ -87,7 +75,7 @@ def test_what_cannot_be_asked_of_a_cluster_is_refused(job, words, why):
 
 def test_what_a_node_sends_is_data(job):
     """The question of the nodes, as a person may ask it too."""
-    done = probe("-t", pid_of(job, 1), "diagnose", "--facts")
+    done = probe("-t", cluster_kit.pid_of(job, 1), "diagnose", "--facts")
     facts = json.loads(done.stdout)
     assert facts["world"] == 4 and 1 in {process["rank"] for process in facts["processes"]}
     assert "all_reduce" in {thread["own.function"] for thread in facts["threads"]}
@@ -103,6 +91,6 @@ def test_a_lost_rank_and_a_lost_node_are_named(tmp_path):
         assert f"{job.addresses[0]}: unreachable" in done.stderr
         jobs.wait_until(lambda: unread(diagnose("--json")) == {0: True, 1: True, 2: False, 3: False}, 120,
                         what="an answer without the ranks of the lost node, and with the others")
-        os.kill(pid_of(job, 3), signal.SIGKILL)
+        os.kill(cluster_kit.pid_of(job, 3), signal.SIGKILL)
         done = answer_with(10)
         assert done.stdout.startswith("Rank 3 is gone"), done.stdout + done.stderr
