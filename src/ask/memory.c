@@ -330,18 +330,9 @@ static int take_now(const struct pb_ask *asked, void *arg, struct pb_room *room,
 
 int pb_memory_now(const struct pb_ask *asked, pid_t pid, struct pb_memory *ret, struct pb_err *err)
 {
-    struct pb_task task = {.work = take_now,
-                           .arg = &pid,
-                           .pid = pid,
-                           .limit_ms = NOW_TIMEOUT_MS,
-                           .room_size = sizeof(struct pb_memory) + 4096};
+    struct pb_task task = {.work = take_now, .arg = &pid, .pid = pid, .limit_ms = NOW_TIMEOUT_MS};
 
-    int r = pb_task_run(asked, &task, err);
-    if (r < 0)
-        return r;
-    *ret = *(const struct pb_memory *)pb_task_answer_of(&task);
-    pb_room_free(task.room);
-    return 0;
+    return pb_task_fetch(asked, &task, ret, sizeof(*ret), err);
 }
 
 /* Runs in a child. */

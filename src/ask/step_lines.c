@@ -204,16 +204,7 @@ int pb_own_code_ask(const struct pb_ask *ask, const struct pb_target *target, en
                     struct pb_own_code *ret, struct pb_err *err)
 {
     struct code_question question = {*target, part};
-    struct pb_task task = {.work = answer,
-                           .arg = &question,
-                           .pid = target->pid,
-                           .limit_ms = LIMIT_MS,
-                           .room_size = sizeof(*ret) + 4096};
+    struct pb_task task = {.work = answer, .arg = &question, .pid = target->pid, .limit_ms = LIMIT_MS};
 
-    int r = pb_task_run(ask, &task, err);
-    if (r < 0)
-        return r;
-    *ret = *(const struct pb_own_code *)pb_task_answer_of(&task);
-    pb_room_free(task.room);
-    return 0;
+    return pb_task_fetch(ask, &task, ret, sizeof(*ret), err);
 }

@@ -92,6 +92,18 @@ void *pb_task_answer_of(const struct pb_task *task)
     return task->room ? task->room->answer : NULL;
 }
 
+int pb_task_fetch(const struct pb_ask *ask, struct pb_task *task, void *ret, size_t size, struct pb_err *err)
+{
+    task->room_size = size + 4096;
+    int r = pb_task_run(ask, task, err);
+
+    if (r < 0)
+        return r;
+    memcpy(ret, pb_task_answer_of(task), size);
+    pb_room_free(task->room);
+    return 0;
+}
+
 /* --- the child --- */
 
 /* The first byte of each message. */

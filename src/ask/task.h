@@ -84,3 +84,5 @@ int pb_task_give_fd(struct pb_room *room, int fd);
 void pb_task_extend(const struct pb_room *room, unsigned limit_ms);
 /* Called by the caller: the answer of work. NULL: none. */
 void *pb_task_answer_of(const struct pb_task *task);
+/* Runs a task whose work returns 0 with an answer of `size` bytes, copies that to ret, and frees the room. */
+int pb_task_fetch(const struct pb_ask *ask, struct pb_task *task, void *ret, size_t size, struct pb_err *err);

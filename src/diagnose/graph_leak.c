@@ -99,16 +99,7 @@ int pb_diag_graph_leak(const struct pb_ask *ask, const struct pb_target *target,
                        struct pb_err *err)
 {
     struct pb_target copy = *target;
-    struct pb_task task = {.work = answer,
-                           .arg = &copy,
-                           .pid = target->pid,
-                           .limit_ms = LIMIT_MS,
-                           .room_size = sizeof(*ret) + 4096};
+    struct pb_task task = {.work = answer, .arg = &copy, .pid = target->pid, .limit_ms = LIMIT_MS};
 
-    int r = pb_task_run(ask, &task, err);
-    if (r < 0)
-        return r;
-    *ret = *(const struct pb_graph_leak *)pb_task_answer_of(&task);
-    pb_room_free(task.room);
-    return 0;
+    return pb_task_fetch(ask, &task, ret, sizeof(*ret), err);
 }
