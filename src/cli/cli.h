@@ -74,7 +74,7 @@ enum pb_command_flags {
 /* The parts of an incident's file (cli/bundle/) that have what a command printed when the file was made. */
 struct pb_printed_parts {
     const char *text, *json;
-    const char *options; /* those that it can obey, with blanks around each */
+    const char *options; /* the options it supports, with blanks around each */
     bool by_process;     /* text and JSON are cut to the processes that are asked for */
     bool finding;        /* its exit status is that of then */
 };

@@ -1,4 +1,4 @@
-/* facts_wire: what a node has seen of its part of a job, as JSON, and the parts of all nodes joined in one
+/* facts_wire: the findings of a node about its ranks, as JSON, and the parts of all nodes joined into one
  * job. */
 #pragma once
 

@@ -164,7 +164,7 @@ static void look_at_wait(pid_t pid, struct stack_candidate *now, const struct st
     now->let_go = by_us ? before->let_go : 0;
 }
 
-/* Lists the threads again (in `now`, then in c), keeping what is known of those that are still there, until
+/* Lists the threads again (in `now`, then in c), keeping what is known of threads that still exist, until
  * enough of them sleep. In a stopped process none does, and all are listed: check_others needs them. */
 static int list_candidates(pid_t pid, size_t enough, struct stack_candidates *c, struct stack_candidates *now)
 {

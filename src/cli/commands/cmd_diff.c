@@ -23,7 +23,7 @@ struct comparison {
     struct pb_diff_changes changes;
 };
 
-/* --- what is said --- */
+/* --- output --- */
 
 /* The part that explains most of the difference: a module or collective if it is half of it, else a phase. */
 static const struct pb_diff_change *find_cause(const struct pb_diff_changes *c)

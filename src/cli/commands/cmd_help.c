@@ -16,7 +16,7 @@ static const struct {
     {"profiles", "flamegraph pprof record"},
     {"run code in it",
      "launch eval execute repl listen pause continue catch trace watch break debug inject detach"},
-    {"what it has recorded", "query skill tables probes export archive report bundle diff"},
+    {"recorded data", "query skill tables probes export archive report bundle diff"},
     {"from elsewhere", "serve cluster"},
     {"settings and help", "config version help"},
 };

@@ -71,7 +71,7 @@ struct pb_diff_change {
 };
 
 struct pb_diff_changes {
-    struct pb_diff_change *at; /* those that are real, by what they cost; steps apart */
+    struct pb_diff_change *at; /* real changes, the most expensive first; the step is apart */
     size_t n;
     struct pb_diff_change step;
     /* The step or a phase of it is real. Of hundreds of modules and lines some differ by chance. */

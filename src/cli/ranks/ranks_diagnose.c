@@ -1,6 +1,6 @@
 /* ranks_diagnose: what is wrong with a job on several nodes; see ranks.h.
  *
- * Each node looks at its ranks, twice, and says what it has seen. Here the parts are one job: chains of
+ * Each node looks at its ranks, twice, and returns what it found. Here the parts are one job: chains of
  * waits are followed over all of them, and rules run over all. A node that does not answer is a fact of its
  * ranks. */
 #include "ask/tool_settings.h"

@@ -216,7 +216,7 @@ static bool project_folder(char ret[PATH_MAX])
     return false;
 }
 
-/* Those that there are, the one that counts most last. */
+/* The folders that exist, by rising priority. */
 static size_t list_roots(char ret[ROOTS][PATH_MAX])
 {
     const char *own = getenv("PROBING_SKILLS_DIR");

@@ -315,8 +315,7 @@ int pb_skill_when(const char *when, const struct pb_skill_result *result,
     int r = copy && *trim(copy) ? 1 : fail(&c, "it has no condition", "");
 
     for (char *at = r > 0 ? strtok_r(copy, "|", &rest) : NULL; r > 0 && at; at = strtok_r(NULL, "|", &rest)) {
-        char *text = trim(at);
-        /* A step that ended or failed before: nothing is said of it. */
+        char *text = trim(at); /* one without text holds */
         r = *text ? judge(&c, text) : 1;
     }
     *ret_step = c.step;
